@@ -10,7 +10,7 @@ const KEYS: u32 = 10_000;
 
 fn filled(now: Instant) -> WorkQueue<u32> {
     let mut queue = WorkQueue::new(KeyBackoff::DEFAULT);
-    (0..KEYS).for_each(|key| queue.add(key, ReconcilePriority::Resync, now));
+    (0..KEYS).for_each(|key| queue.add_at(key, ReconcilePriority::Resync, now));
     queue
 }
 
@@ -33,7 +33,7 @@ fn work_queue(criterion: &mut Criterion) {
         let mut queue = WorkQueue::new(KeyBackoff::DEFAULT);
         (1..KEYS).for_each(|key| queue.add_at(key, ReconcilePriority::Resync, now + Duration::from_secs(60)));
         bencher.iter(|| {
-            queue.add(0, ReconcilePriority::UserChange, now);
+            queue.add_at(0, ReconcilePriority::UserChange, now);
             assert!(matches!(queue.next(now), NextKey::Run(0, _)));
             queue.finish(&0, ReconcileResult::Done, now);
         });

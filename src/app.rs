@@ -66,67 +66,60 @@ pub fn run(registry: &Registry) -> ExitCode {
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (all, checkable, local) = (registry.names(), registry.checkable(), registry.local_names());
     let providers = RegisteredProviders { all: &all, checkable: &checkable, local: &local, flags: registry.flags() };
-    match cli::parse_for(arguments, providers) {
-        Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
-        Ok(CliCommand::Check(check)) => check_config::run(registry, &check),
-        Ok(CliCommand::Plan(options)) => plan(registry, *options),
-        Ok(CliCommand::Examine(options)) => doctor::run(registry, &options),
-        Ok(CliCommand::FindOrphans(options)) => orphans::run(registry, &options),
-        Ok(CliCommand::GatherSupport(options)) => support_bundle::run(registry, &options),
-        Ok(CliCommand::Status(options)) => status_command::run(&options),
-        Ok(CliCommand::Explain(options)) => explain::run(registry, &options),
-        Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
-        Ok(CliCommand::ProxyProbes(config)) => health_probe_proxy::start(&config),
-        Ok(CliCommand::ProvideImageCredentials(options)) => image_credentials::start(registry, *options),
-        Ok(CliCommand::Run(config)) => start(registry, *config),
-        Err(error) => fail(&error),
+    let ended = cli::parse_for(arguments, providers).map_err(AppError::from).and_then(|command| execute(registry, command));
+    ended.unwrap_or_else(|error| fail(&error))
+}
+
+/// Executes a command. An error is printed and ends the process with 1.
+fn execute(registry: &Registry, command: CliCommand) -> Result<ExitCode, AppError> {
+    match command {
+        CliCommand::Print(text) => Ok(print(&text, ExitCode::SUCCESS)),
+        CliCommand::Check(check) => check_config::run(registry, &check),
+        CliCommand::Plan(options) => plan(registry, *options),
+        CliCommand::Examine(options) => doctor::run(registry, &options),
+        CliCommand::FindOrphans(options) => orphans::run(registry, &options),
+        CliCommand::GatherSupport(options) => support_bundle::run(registry, &options),
+        CliCommand::Status(options) => status_command::run(&options),
+        CliCommand::Explain(options) => explain::run(registry, &options),
+        CliCommand::ManageNode(config) => node_manager::start(registry, *config),
+        CliCommand::ProxyProbes(config) => health_probe_proxy::start(&config),
+        CliCommand::ProvideImageCredentials(options) => image_credentials::start(registry, *options),
+        CliCommand::Run(config) => start(registry, *config),
     }
 }
 
-fn start(registry: &Registry, config: ManagerConfig) -> ExitCode {
+fn start(registry: &Registry, config: ManagerConfig) -> Result<ExitCode, AppError> {
     // Lives until the process ends, so that the last spans are sent.
-    let (spans, _export) = match traces::from_environment() {
-        Ok(exporter) => exporter.unzip(),
-        Err(error) => return fail(&error),
-    };
-    let log = match logging::install_with(&config.logging, spans) {
-        Ok(log) => log,
-        Err(error) => return fail(&error),
-    };
+    let (spans, _export) = traces::from_environment()?.unzip();
+    let log = logging::install_with(&config.logging, spans)?;
     for notice in &config.notices {
         tracing::warn!("{notice}");
     }
-    match on_runtime(|stop| serve(registry, config, log, stop)) {
-        Ok(Ok(ManagerOutcome::Stopped)) => ExitCode::SUCCESS,
-        Ok(Ok(ManagerOutcome::LeaseLost)) => fail(&"leaderelection lost"),
-        Ok(Ok(ManagerOutcome::InformersStale)) => {
+    let ended =
+        on_runtime(|stop| serve(registry, config, log, stop)).map_err(|error| format!("cannot go on: {error}"))??;
+    Ok(match ended {
+        ManagerOutcome::Stopped => ExitCode::SUCCESS,
+        ManagerOutcome::LeaseLost => fail(&"leaderelection lost"),
+        ManagerOutcome::InformersStale => {
             fail(&"this replica led without seeing the cluster; another one takes over (the log says what it missed)")
         }
-        Ok(Ok(ManagerOutcome::ClusterRefused)) => fail(
+        ManagerOutcome::ClusterRefused => fail(
             &"the cloud provider refuses to lead this cluster, as the log explains: set --cloud-provider to the cloud of its Nodes",
         ),
-        Ok(Ok(ManagerOutcome::UnexpectedEnd)) => fail(&"a part of the manager ended unexpectedly"),
-        Ok(Err(error)) => fail(&error),
-        Err(error) => fail(&format!("cannot go on: {error}")),
-    }
+        ManagerOutcome::UnexpectedEnd => fail(&"a part of the manager ended unexpectedly"),
+    })
 }
 
 /// Prints one plan. The log is written to stderr, and has only errors.
-fn plan(registry: &Registry, mut options: PlanOptions) -> ExitCode {
+fn plan(registry: &Registry, mut options: PlanOptions) -> Result<ExitCode, AppError> {
     options.manager.logging.quiet = true;
-    let log = match logging::install(&options.manager.logging) {
-        Ok(log) => log,
-        Err(error) => return fail(&error),
-    };
+    let log = logging::install(&options.manager.logging)?;
     let planned = on_runtime(async |stop| {
         let parts = parts(registry, options.manager.clone(), log, &stop).await?;
         Ok::<_, AppError>(plan_command::plan(parts, &options).await?)
     });
-    match planned {
-        Ok(Ok(outcome)) => print(&outcome.text, ExitCode::from(outcome.code)),
-        Ok(Err(error)) => fail(&format!("no plan: {error}")),
-        Err(error) => fail(&format!("no plan: {error}")),
-    }
+    let outcome = planned.map_err(AppError::from).flatten().map_err(|error| format!("no plan: {error}"))?;
+    Ok(print(&outcome.text, ExitCode::from(outcome.code)))
 }
 
 async fn serve(

@@ -172,16 +172,8 @@ fn run(
 
 /// The parser: the table's flags, and subcommands beside them.
 fn command(table: &FlagTable) -> clap::Command {
-    let choice = |name: &'static str| clap::Arg::new(name).required(true);
-    let generate =
-        clap::Command::new("generate-docs").about("Prints a reference page").hide(true).arg(choice("page").value_parser([
-            "flags",
-            "feature-gates",
-            "controllers",
-            "cloud-node-manager",
-            "health-probe-proxy",
-            "acr-credential-provider",
-        ]));
+    let page = clap::Arg::new("page").required(true).value_parser(PAGES.map(|(name, _)| name));
+    let generate = clap::Command::new("generate-docs").about("Prints a reference page").hide(true).arg(page);
     let version = clap::Command::new(VERSION_WORD).about("Prints the name and the version, as --version does");
     let command = clap::Command::new(NAME)
         .bin_name(NAME)
@@ -207,15 +199,22 @@ fn command(table: &FlagTable) -> clap::Command {
     arguments::add_flags(command, table.sections())
 }
 
+/// Prints a reference page.
+type PrintPage = fn(&FlagTable) -> String;
+
+/// Reference pages by name.
+const PAGES: [(&str, PrintPage); 6] = [
+    ("flags", docs::flags),
+    ("feature-gates", |_| docs::feature_gates()),
+    ("controllers", |_| docs::controllers()),
+    ("cloud-node-manager", |_| docs::node_manager()),
+    ("health-probe-proxy", |_| docs::health_probe_proxy()),
+    ("acr-credential-provider", |_| docs::acr_credential_provider()),
+];
+
 fn page(chosen: &ArgMatches, table: &FlagTable) -> String {
-    match chosen.get_one::<String>("page").map(String::as_str) {
-        Some("feature-gates") => docs::feature_gates(),
-        Some("controllers") => docs::controllers(),
-        Some("cloud-node-manager") => docs::node_manager(),
-        Some("health-probe-proxy") => docs::health_probe_proxy(),
-        Some("acr-credential-provider") => docs::acr_credential_provider(),
-        _ => docs::flags(table),
-    }
+    let name = chosen.get_one::<String>("page");
+    PAGES.iter().find(|(page, _)| name.is_some_and(|name| name == page)).map_or_else(String::new, |(_, print)| print(table))
 }
 
 /// The migration, when it is switched on. Upstream reads the file only then, and heeds it only with an election.

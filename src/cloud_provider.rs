@@ -70,8 +70,7 @@ pub trait CloudProvider: Send + Sync {
     ///
     /// Called once before any other part is used, on every replica, leading or not. An error is retried with backoff; the
     /// process keeps running and is not ready.
-    async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
-        let _ = context;
+    async fn initialize(&self, _context: ProviderContext) -> CloudResult<()> {
         Ok(())
     }
 
@@ -97,16 +96,14 @@ pub trait CloudProvider: Send + Sync {
     /// The Nodes that it gets have no other labels but those that the controllers read. Called for each label of each Node,
     /// so it must be fast. When a label becomes one that is read,
     /// [`InformerStore::relist`](crate::runtime::store::InformerStore::relist) fetches it.
-    fn reads_node_label(&self, key: &str) -> bool {
-        let _ = key;
+    fn reads_node_label(&self, _key: &str) -> bool {
         true
     }
 
     /// Returns `true` if the provider ID of `node` belongs to another cloud. The controllers do not change such a Node.
     ///
     /// Called for each Node and each change of it, so it must be fast.
-    fn is_foreign(&self, node: &Node) -> bool {
-        let _ = node;
+    fn is_foreign(&self, _node: &Node) -> bool {
         false
     }
 
@@ -114,8 +111,7 @@ pub trait CloudProvider: Send + Sync {
     ///
     /// A Node that needs one and has neither one nor the uninitialized taint is reported, because no controller initializes
     /// it. Called like [`CloudProvider::is_foreign`].
-    fn needs_provider_id(&self, node: &Node) -> bool {
-        let _ = node;
+    fn needs_provider_id(&self, _node: &Node) -> bool {
         true
     }
 
@@ -127,8 +123,7 @@ pub trait CloudProvider: Send + Sync {
 
     /// Returns `true` if the provider reads this label of a Service ([`LoadBalancer::labels_read`]). As
     /// [`CloudProvider::reads_node_label`].
-    fn reads_service_label(&self, key: &str) -> bool {
-        let _ = key;
+    fn reads_service_label(&self, _key: &str) -> bool {
         true
     }
 
@@ -141,15 +136,13 @@ pub trait CloudProvider: Send + Sync {
     ///
     /// `service` is `None` before the Service is decoded: an annotation that some Service may have is then
     /// [`AnnotationUse::Read`]. Called for each annotation of each Service, so it must be fast.
-    fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
-        let _ = (key, service);
+    fn service_annotation(&self, _key: &str, _service: Option<&Service>) -> AnnotationUse {
         AnnotationUse::Read { longest: usize::MAX }
     }
 
     /// Returns why this provider must not lead a cluster with these Nodes, for an operator; `None` if it may. Called once the Nodes are
     /// listed and before any controller starts, then for each Node that joins or changes.
-    fn refuses_cluster(&self, nodes: &[Arc<Node>]) -> Option<String> {
-        let _ = nodes;
+    fn refuses_cluster(&self, _nodes: &[Arc<Node>]) -> Option<String> {
         None
     }
 

@@ -15,7 +15,7 @@ mod restoration;
 pub mod route;
 pub mod service;
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
@@ -87,16 +87,6 @@ fn after_api_error(error: &ApiError) -> ReconcileResult {
     }
 }
 
-/// The only key of a queue: all objects of a kind are one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct SingleKey(&'static str);
-
-impl fmt::Display for SingleKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
 /// State of a controller, for health checks and status pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControllerStatus {
@@ -164,8 +154,7 @@ pub trait Controller: Send + Sync {
     /// Plans what this controller would write if the process started now, without events and leases.
     ///
     /// Reads the cloud, writes nothing and changes no cached state, so every replica can plan, leading or not.
-    fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
-        let _ = scope;
+    fn plan<'a>(&'a self, _scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
         std::future::ready(Ok(WritePlan::default())).boxed()
     }
     /// Brings gauges up to date before metrics are read.

@@ -9,7 +9,7 @@ mod texts;
 mod value;
 
 pub use self::excerpt::{excerpt, quoted};
-pub use self::flag::{FlagEffect, FlagSection, FlagSpec, FlagVisibility, TypedFlag, declare_flags};
+pub use self::flag::{FlagSection, FlagSpec, TypedFlag, declare_flags};
 pub use self::texts::FlagTexts;
 pub(crate) use self::value::integer;
 pub use self::value::{FlagValue, InvalidFlagValue, MapStringBool, parse_all};

@@ -46,7 +46,7 @@ pub struct ProbeProxySettings {
 pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), ListenError> {
     let listener = ProbeListener::bind(settings.health_check_port)?;
     tracing::info!(
-        address = %listener.local(),
+        address = %listener.local,
         target_port = settings.target_port,
         "answering health probes with or without PROXY header"
     );

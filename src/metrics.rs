@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 pub use prometheus::{CounterVec, Error as RegistryError, GaugeVec, HistogramVec, Registry};
 use prometheus::{HistogramOpts, Opts, TextEncoder, core::Collector, proto::MetricFamily};
 
@@ -99,24 +99,23 @@ macro_rules! declare_metrics {
         }
 
         impl $crate::metrics::MetricTable for $table {
-            const TABLE: &'static [$crate::metrics::Metric] = &[$($crate::metrics::Metric {
-                name: $name,
-                kind: $crate::metrics::declare_metrics!(@kind $kind $($buckets)?),
-                labels: &[$($label),*],
-                help: $help,
-            }),*];
+            const TABLE: &'static [$crate::metrics::Metric] =
+                &[$($crate::metrics::declare_metrics!(@row $kind ($($buckets)?) $name [$($label),*] $help)),*];
 
             fn register(registry: &$crate::metrics::Registry) -> Result<Self, $crate::metrics::RegistryError> {
                 Ok(Self { $($field: $crate::metrics::MetricHandle::register(
-                    &$crate::metrics::Metric {
-                        name: $name,
-                        kind: $crate::metrics::declare_metrics!(@kind $kind $($buckets)?),
-                        labels: &[$($label),*],
-                        help: $help,
-                    },
+                    &$crate::metrics::declare_metrics!(@row $kind ($($buckets)?) $name [$($label),*] $help),
                     registry,
                 )?,)* })
             }
+        }
+    };
+    (@row $kind:ident ($($buckets:expr)?) $name:literal [$($label:literal),*] $help:literal) => {
+        $crate::metrics::Metric {
+            name: $name,
+            kind: $crate::metrics::declare_metrics!(@kind $kind $($buckets)?),
+            labels: &[$($label),*],
+            help: $help,
         }
     };
     (@handle counter) => { $crate::metrics::CounterVec };
@@ -321,7 +320,7 @@ impl Metrics {
 
     /// Returns the metrics of a provider, registered at the first call; `None` if another metric has one of their names.
     pub fn table<T: MetricTable>(&self) -> Option<Arc<T>> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let found = tables.entry(TypeId::of::<T>()).or_insert_with(|| {
             let table: Arc<dyn Any + Send + Sync> = Arc::new(T::register(&self.registry).ok()?);
             Some(table)
@@ -332,12 +331,8 @@ impl Metrics {
     /// Registers the metrics of a provider; an error when another metric has one of their names.
     pub fn register<T: MetricTable>(&self) -> Result<(), prometheus::Error> {
         let table: Arc<dyn Any + Send + Sync> = Arc::new(T::register(&self.registry)?);
-        self.tables().insert(TypeId::of::<T>(), Some(table));
+        self.tables.lock().insert(TypeId::of::<T>(), Some(table));
         Ok(())
-    }
-
-    fn tables(&self) -> MutexGuard<'_, ProviderTables> {
-        self.tables.lock()
     }
 
     /// Adds the metrics of the process itself (`process_*`, on Linux), and sets its memory limit.

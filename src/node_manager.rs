@@ -25,7 +25,7 @@ use crate::{
         start::{ProviderReadiness, initialize},
     },
     controllers::{
-        Controller, ControllerContext, ControllerStatus, Informers,
+        Controller, ControllerContext, Informers,
         names::NODE,
         node::{self, NoInstances, NodeController},
     },
@@ -38,7 +38,7 @@ use crate::{
         leader_election::Leadership,
         patch::ObjectWriter,
         shutdown::Shutdown,
-        store::{InformerStore, WatchStatus},
+        store::InformerStore,
         watch,
         work_queue::KeyBackoff,
     },
@@ -69,10 +69,10 @@ pub struct NodeManagerDeps {
 /// A node manager at work. Clones see the same one.
 #[derive(Clone)]
 pub struct NodeManager {
-    provider: Arc<dyn CloudProvider>,
+    pub(crate) provider: Arc<dyn CloudProvider>,
     provider_ready: watch::Receiver<ProviderReadiness>,
-    nodes: InformerStore<Node>,
-    controller: Arc<NodeController>,
+    pub(crate) nodes: InformerStore<Node>,
+    pub(crate) controller: Arc<NodeController>,
 }
 
 impl NodeManager {
@@ -130,11 +130,6 @@ impl NodeManager {
         self.controller.run(stop.clone()).await;
     }
 
-    /// Returns the status of the watch.
-    pub fn watch_status(&self) -> WatchStatus {
-        self.nodes.status()
-    }
-
     /// Returns the reason why the provider cannot describe the machine, if any.
     pub fn provider_problem(&self) -> Option<String> {
         match &*self.provider_ready.borrow() {
@@ -142,21 +137,6 @@ impl NodeManager {
             Some(Err(reason)) => Some(format!("cannot be initialised, trying again: {reason}")),
             None => Some("is being initialised".to_owned()),
         }
-    }
-
-    /// Returns the provider's status.
-    pub fn provider_status(&self) -> serde_json::Value {
-        self.provider.status()
-    }
-
-    /// Returns the status of the controller.
-    pub fn status(&self) -> ControllerStatus {
-        self.controller.status()
-    }
-
-    /// Brings gauges up to date before metrics are read.
-    pub fn observe(&self) {
-        self.controller.observe();
     }
 }
 

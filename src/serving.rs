@@ -55,14 +55,22 @@ pub(crate) use text::truncate;
 pub use tls::accepted_cipher_suites;
 pub use webhooks::{ServedWebhooks, serve_webhooks};
 
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::{clock::Clock, shutdown::Shutdown};
+
+type OpenPort = (listener::BoundListener, Arc<tls::ServingCertificates>, Arc<rustls::ServerConfig>);
+
+/// Checks the settings, binds, and loads the certificates.
+async fn open(config: &SecureServingConfig, clock: Clock) -> Result<OpenPort, ServingError> {
+    config::validate(config)?;
+    let socket = listener::bind(config)?;
+    let certificates = tls::ServingCertificates::load(config, clock).await?;
+    let tls = tls::server_config(config, Arc::clone(&certificates))?;
+    Ok((socket, certificates, tls))
+}
 
 /// Checks the settings, binds, serves in the background until `shutdown` begins, and returns the bound address.
 pub async fn serve(config: SecureServingConfig, parts: ServingDeps, shutdown: Shutdown) -> Result<SocketAddr, ServingError> {
-    config::validate(&config)?;
-    let socket = listener::bind(&config)?;
-    let certificates = tls::ServingCertificates::load(&config, parts.clock).await?;
-    let tls = tls::server_config(&config, Arc::clone(&certificates))?;
+    let (socket, certificates, tls) = open(&config, parts.clock).await?;
     let familiar = Arc::<authorized_networks::AuthorizedNetworks>::default();
     let authenticator = authentication::RequestAuthenticator::start(&config, &parts, &familiar, &shutdown).await?;
     let access_reviews = parts.reviews.as_ref().map(|reviews| reviews.authorization.clone());

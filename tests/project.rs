@@ -10,6 +10,7 @@ mod promtool;
 mod shipped;
 
 mod chart;
+mod contract;
 mod guides;
 mod layering;
 mod manifests;

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::{
-    doctor::{self, ClusterFacts, DoctorError},
-    process::{fail, on_runtime, print},
+    AppError,
+    doctor::{self, ClusterFacts},
+    process::{on_runtime, print},
 };
 use crate::{
     cli::{self, CheckConfigOptions},
@@ -18,19 +19,14 @@ use crate::{
     },
 };
 
-pub(super) fn run(registry: &Registry, options: &CheckConfigOptions) -> ExitCode {
-    match on_runtime(async |_| check(registry, options).await) {
-        Ok(Ok(report)) => {
-            let has_passed = lines(&report, "error").is_empty();
-            let text = if options.json { json(&report) } else { text(&report) };
-            print(&text, if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
-        Ok(Err(error)) => fail(&error),
-        Err(error) => fail(&error),
-    }
+pub(super) fn run(registry: &Registry, options: &CheckConfigOptions) -> Result<ExitCode, AppError> {
+    let report = on_runtime(async |_| check(registry, options).await)??;
+    let has_passed = lines(&report, "error").is_empty();
+    let text = if options.json { json(&report) } else { text(&report) };
+    Ok(print(&text, if has_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
-async fn check(registry: &Registry, options: &CheckConfigOptions) -> Result<CheckReport, DoctorError> {
+async fn check(registry: &Registry, options: &CheckConfigOptions) -> Result<CheckReport, AppError> {
     let provider = registry.diagnostics(&options.cloud.provider).ok_or("this provider has no check of its configuration")?;
     let client = match &options.cloud.config.cloud_config_secret {
         None => None,

@@ -10,17 +10,15 @@ use tokio::task::JoinHandle;
 
 use super::manager_state::{COMPONENT, ManagerState};
 use crate::{
-    cloud_provider::start::ProviderReadiness,
     controllers::{Controller, names::ControllerNames},
     metrics::Metrics,
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, watch},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
 };
 
 /// Dependencies of the controllers.
 #[derive(Clone)]
 pub(super) struct ControllerStart {
     pub(super) interval: Duration,
-    pub(super) provider_ready: watch::Receiver<ProviderReadiness>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Clock,
     pub(super) work: Shutdown,
@@ -53,7 +51,8 @@ async fn run_under(
     watched: Arc<ManagerState>,
     start: ControllerStart,
 ) {
-    let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, clock, work } = start;
+    let ControllerStart { interval: start_interval, metrics, clock, work } = start;
+    let mut provider = watched.provider_ready.clone();
     let ready = async {
         leadership.acquired().await;
         watched.request_relists();

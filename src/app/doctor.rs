@@ -18,11 +18,16 @@ mod verdicts;
 
 use std::{process::ExitCode, sync::Arc};
 
+use kube::Client;
+
 pub use checks::reference_page;
 pub(crate) use checks::topics;
 pub(super) use cluster::ClusterFacts;
 
-use super::process::{fail, on_runtime, print as print_to};
+use super::{
+    AppError,
+    process::{on_runtime, print as print_to},
+};
 use crate::{
     cli::{DiagnoseOptions, config::KubeCloudSharedOptions},
     cloud_provider::{
@@ -36,15 +41,10 @@ use crate::{
     },
 };
 
-pub(super) type DoctorError = Box<dyn std::error::Error + Send + Sync>;
-
-pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> ExitCode {
-    let findings = match on_runtime(async |_| examine(registry, options).await) {
-        Ok(Examination { findings, .. }) => findings,
-        Err(error) => return fail(&error),
-    };
+pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> Result<ExitCode, AppError> {
+    let Examination { findings, .. } = on_runtime(async |_| examine(registry, options).await)?;
     let text = if options.json { print::json(&findings) } else { print::text(&findings) };
-    print_to(&text, ExitCode::from(print::code(&findings)))
+    Ok(print_to(&text, ExitCode::from(print::code(&findings))))
 }
 
 pub(super) async fn examine(registry: &Registry, options: &DiagnoseOptions) -> Examination {
@@ -54,14 +54,14 @@ pub(super) async fn examine(registry: &Registry, options: &DiagnoseOptions) -> E
 }
 
 /// Creates a client that only reads.
-pub(super) async fn client(kube_api: &KubeClientConfig, component: &str) -> Result<kube::Client, DoctorError> {
+pub(super) async fn client(kube_api: &KubeClientConfig, component: &str) -> Result<Client, AppError> {
     let clients = KubeClients::load(kube_api.clone(), Arc::new(Metrics::new()?)).await?;
     Ok(read_only(clients.for_component(component)?))
 }
 
 /// Makes all checks. `client` is an error if there is no connection to the API server.
 pub(super) async fn examine_with(
-    client: Result<kube::Client, String>,
+    client: Result<Client, String>,
     provider: Option<Arc<dyn ProviderDiagnostics>>,
     options: &DiagnoseOptions,
     now: jiff::Timestamp,
@@ -91,11 +91,7 @@ pub(super) async fn examine_with(
 }
 
 /// Returns the input of the provider's checks.
-pub(super) fn request(
-    cloud: &KubeCloudSharedOptions,
-    client: Option<kube::Client>,
-    facts: ClusterFacts,
-) -> DiagnosticRequest {
+pub(super) fn request(cloud: &KubeCloudSharedOptions, client: Option<Client>, facts: ClusterFacts) -> DiagnosticRequest {
     let ClusterFacts { nodes, services, .. } = facts;
     let (config, routes) = (cloud.config.clone(), cloud.configure_cloud_routes);
     DiagnosticRequest { config, routes, client, nodes, services }

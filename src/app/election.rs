@@ -50,14 +50,6 @@ pub enum ElectionHost {
     },
 }
 
-/// An election with what is known of it before it starts.
-pub(super) struct PreparedElection {
-    pub(super) pending: PendingElection,
-    /// Health check; `None` without election.
-    pub(super) health: Option<LeaderElectionHealth>,
-    pub(super) leadership: Leadership,
-}
-
 /// Dependencies that the elections of one process share.
 pub(super) struct ElectionContext<'a> {
     pub(super) settings: &'a LeaderElectionOptions,
@@ -71,10 +63,9 @@ pub(super) struct ElectionContext<'a> {
 }
 
 /// Returns an election that never acquires the lease, for read-only processes.
-pub(super) fn abstain() -> PreparedElection {
+pub(super) fn abstain() -> PendingElection {
     let (standby, leadership) = Leadership::channel();
-    let pending = PendingElection { elector: None, standby: Some(standby), leadership: leadership.clone() };
-    PreparedElection { pending, health: None, leadership }
+    PendingElection { elector: None, standby: Some(standby), leadership }
 }
 
 /// An election that has not started.
@@ -82,7 +73,8 @@ pub(super) struct PendingElection {
     elector: Option<(LeaderElector, ElectionRuntime)>,
     /// Sender of a process that abstains: while it lives, no leadership begins.
     standby: Option<watch::Sender<LeadershipState>>,
-    leadership: Leadership,
+    /// The leadership that it decides.
+    pub(super) leadership: Leadership,
 }
 
 /// The caller's runtime, or a thread's own.
@@ -91,14 +83,11 @@ enum ElectionRuntime {
     OwnThread(SingleThreadRuntime, fn(&str) -> !),
 }
 
-/// Returns the elector for the lease called `name` with its health, and the leadership it decides; without election,
-/// leadership that always holds.
-pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<PreparedElection, ManagerStartError> {
+/// Prepares the election for the lease called `name`. Without election, its leadership always holds.
+pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<PendingElection, ManagerStartError> {
     let ElectionContext { settings, host, clients, clock, recorder, metrics, .. } = *context;
     if !settings.enabled {
-        let leadership = Leadership::unopposed();
-        let pending = PendingElection { elector: None, standby: None, leadership: leadership.clone() };
-        return Ok(PreparedElection { pending, health: None, leadership });
+        return Ok(PendingElection { elector: None, standby: None, leadership: Leadership::unopposed() });
     }
     let settings = leader_election::ElectorConfig {
         namespace: settings.resource_namespace.clone(),
@@ -118,12 +107,15 @@ pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<Prepa
         }
     };
     let (elector, leadership) = LeaderElector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
-    let health = elector.health();
-    let pending = PendingElection { elector: Some((elector, identity)), standby: None, leadership: leadership.clone() };
-    Ok(PreparedElection { pending, health: Some(health), leadership })
+    Ok(PendingElection { elector: Some((elector, identity)), standby: None, leadership })
 }
 
 impl PendingElection {
+    /// Returns the health check; `None` without election.
+    pub(super) fn health(&self) -> Option<LeaderElectionHealth> {
+        self.elector.as_ref().map(|(elector, _)| elector.health())
+    }
+
     /// Runs until the lease is lost or, after `stop` has begun, released. Returns `None` if the thread ended unexpectedly.
     pub(super) async fn run(self, stop: Shutdown) -> Option<ElectionOutcome> {
         match self.elector {
@@ -151,17 +143,16 @@ impl PendingElection {
     }
 }
 
-/// Holds both leases; `leadership` is that of the first.
+/// Holds both leases.
 ///
 /// The second lease is acquired after the first, and released before it. Ends when either is lost, or when both are released
 /// because `stop` has begun.
 pub(super) async fn run_both(
     main: PendingElection,
     second: Option<PendingElection>,
-    leadership: Leadership,
     stop: Shutdown,
 ) -> Option<ElectionOutcome> {
-    let stop_main = Shutdown::new();
+    let (stop_main, leadership) = (Shutdown::new(), main.leadership.clone());
     let mut main = std::pin::pin!(main.run(stop_main.clone()));
     let second = async {
         if let Some(second) = second {

@@ -11,11 +11,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{
-    doctor,
-    events_reference::rows,
-    process::{fail, print},
-};
+use super::{AppError, doctor, events_reference::rows, process::print};
 use crate::{
     cli::{
         ExplainOptions, docs,
@@ -31,16 +27,16 @@ const SUGGESTIONS: usize = 3;
 /// Largest difference in similarity between the best suggestion and the others.
 const SPREAD: f64 = 0.03;
 
-pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> ExitCode {
+pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> Result<ExitCode, AppError> {
     let topics = topics(registry);
     let found = find(&topics, &options.name);
     if found.is_empty() {
         let alike = suggestions(&topics, &options.name);
         let more = if alike.is_empty() { String::new() } else { format!("; did you mean {}?", alike.join(", ")) };
-        return fail(&format!("nothing is known of {:?}{more}", options.name));
+        return Err(format!("nothing is known of {:?}{more}", options.name).into());
     }
     let text = if options.json { format!("{:#}", json!(found)) } else { text(&found) };
-    print(&text, ExitCode::SUCCESS)
+    Ok(print(&text, ExitCode::SUCCESS))
 }
 
 fn topics(registry: &Registry) -> Vec<ReferenceTopic> {

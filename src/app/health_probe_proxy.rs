@@ -4,21 +4,20 @@
 
 use std::process::ExitCode;
 
-use super::process::{fail, run_on, single_threaded};
+use super::{
+    AppError,
+    process::{run_on, single_threaded},
+};
 use crate::{
     cli::{HealthProbeProxyConfig, logging},
     health_probe_proxy::{self, ProbeProxySettings},
 };
 
 /// Runs until SIGTERM or SIGINT.
-pub(super) fn start(config: &HealthProbeProxyConfig) -> ExitCode {
-    if let Err(error) = logging::install(&config.logging) {
-        return fail(&error);
-    }
+pub(super) fn start(config: &HealthProbeProxyConfig) -> Result<ExitCode, AppError> {
+    logging::install(&config.logging)?;
     let settings = ProbeProxySettings { health_check_port: config.health_check_port, target_port: config.target_port };
-    match run_on(single_threaded(), |stop| async move { health_probe_proxy::run(settings, &stop).await }) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => fail(&error),
-        Err(error) => fail(&format!("cannot go on: {error}")),
-    }
+    let ended = run_on(single_threaded(), |stop| async move { health_probe_proxy::run(settings, &stop).await });
+    ended.map_err(|error| format!("cannot go on: {error}"))??;
+    Ok(ExitCode::SUCCESS)
 }

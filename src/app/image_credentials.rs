@@ -5,7 +5,10 @@
 
 use std::{io::Read, process::ExitCode, time::Duration};
 
-use super::process::{fail, print, run_on, single_threaded};
+use super::{
+    AppError,
+    process::{print, run_on, single_threaded},
+};
 use crate::{
     cli::{self, ImageCredentialOptions, logging},
     cloud_provider::Registry,
@@ -17,15 +20,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LARGEST_REQUEST: u64 = 1 << 20;
 
 /// Answers the request on stdin.
-pub(super) fn start(registry: &Registry, options: ImageCredentialOptions) -> ExitCode {
-    if let Err(error) = logging::install(&options.logging) {
-        return fail(&error);
-    }
-    match run_on(single_threaded(), |_| respond(registry, options)) {
-        Ok(Ok(response)) => print(&response, ExitCode::SUCCESS),
-        Ok(Err(problem)) => fail(&problem),
-        Err(error) => fail(&error),
-    }
+pub(super) fn start(registry: &Registry, options: ImageCredentialOptions) -> Result<ExitCode, AppError> {
+    logging::install(&options.logging)?;
+    let response = run_on(single_threaded(), |_| respond(registry, options))??;
+    Ok(print(&response, ExitCode::SUCCESS))
 }
 
 async fn respond(registry: &Registry, options: ImageCredentialOptions) -> Result<String, String> {

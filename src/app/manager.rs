@@ -11,24 +11,23 @@ use super::{
     build_metrics::{publish_build_info, publish_feature_gates},
     client_source::ReadOnlyClients,
     controller_runs::{ControllerStart, drain, run_controllers},
-    election::{self, ElectionContext, ElectionHost, PendingElection, PreparedElection},
+    election::{self, ElectionContext, ElectionHost, PendingElection},
     health, informer_watchdog,
     manager_state::{COMPONENT, ManagerState, MigrationState},
     plan::{
         dry_run::{self, DryRunReports},
         page,
     },
-    second_lease, status,
+    second_lease,
+    start_error::StartResult,
+    status,
     webhooks::{self, RunningWebhooks},
     wiring,
 };
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use crate::{
     cli::config::ManagerConfig,
-    cloud_provider::{
-        CloudProvider, ProviderContext, metered,
-        start::{ProviderReadiness, initialize},
-    },
+    cloud_provider::{CloudProvider, ProviderContext, metered, start::initialize},
     controllers::{
         Informers,
         names::SERVICE,
@@ -78,28 +77,20 @@ pub enum ManagerOutcome {
 }
 
 /// Runs a manager until `stop` begins or it ends on its own, with the leader election on this runtime.
-pub async fn run(parts: ManagerDeps, stop: &Shutdown) -> Result<ManagerOutcome, ManagerStartError> {
+pub async fn run(parts: ManagerDeps, stop: &Shutdown) -> StartResult<ManagerOutcome> {
     run_with(parts, ElectionHost::CallersRuntime, stop).await
 }
 
 /// Runs a manager with the leader election on `host`.
-pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -> Result<ManagerOutcome, ManagerStartError> {
-    // Boxed to keep the caller's future small.
-    Box::pin(run_until_ended(parts, host, stop)).await
-}
-
-async fn run_until_ended(
-    parts: ManagerDeps,
-    host: ElectionHost,
-    stop: &Shutdown,
-) -> Result<ManagerOutcome, ManagerStartError> {
+pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -> StartResult<ManagerOutcome> {
     if !parts.provider.has_cluster_id() && !parts.config.cloud.allow_untagged_cloud {
         return Err(ManagerStartError::NoClusterId);
     }
     let background = Shutdown::new();
-    let manager = ControllerManager::build(parts, host, &background).await?;
+    // Both are boxed to keep the caller's future small.
+    let manager = Box::pin(ControllerManager::build(parts, host, &background)).await?;
     manager.start_dry_run(&background);
-    let ended = manager.lead(stop).await;
+    let ended = Box::pin(manager.lead(stop)).await;
     background.begin();
     if matches!(ended, ManagerOutcome::Stopped | ManagerOutcome::InformersStale | ManagerOutcome::ClusterRefused) {
         background.drain(BACKGROUND_DRAIN).await;
@@ -109,10 +100,7 @@ async fn run_until_ended(
 
 /// Starts the watches of a manager without leadership, until `background` begins. `parts` are those of a process that only
 /// reads.
-pub(super) async fn watch_only(
-    mut parts: ManagerDeps,
-    background: &Shutdown,
-) -> Result<Arc<ManagerState>, ManagerStartError> {
+pub(super) async fn watch_only(mut parts: ManagerDeps, background: &Shutdown) -> StartResult<Arc<ManagerState>> {
     (parts.config.dry_run, parts.config.serving.port) = (true, 0);
     Ok(ControllerManager::build(parts, ElectionHost::CallersRuntime, background).await?.state)
 }
@@ -122,7 +110,6 @@ struct ControllerManager {
     state: Arc<ManagerState>,
     election: PendingElection,
     second_election: Option<PendingElection>,
-    provider_ready: watch::Receiver<ProviderReadiness>,
     /// Why the provider must not lead this cluster.
     refusal: watch::Receiver<Option<String>>,
     metrics: Arc<Metrics>,
@@ -133,7 +120,7 @@ struct ControllerManager {
 
 impl ControllerManager {
     /// Builds everything and starts what every replica runs.
-    async fn build(parts: ManagerDeps, host: ElectionHost, background: &Shutdown) -> Result<Self, ManagerStartError> {
+    async fn build(parts: ManagerDeps, host: ElectionHost, background: &Shutdown) -> StartResult<Self> {
         let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
         let clients = if config.dry_run { Arc::new(ReadOnlyClients(clients)) } else { clients };
         publish_feature_gates(&config.feature_gates, &metrics);
@@ -217,21 +204,21 @@ impl ControllerManager {
         };
         let provider_ready = initialize(Arc::clone(&provider), provider_context, background);
 
-        let (migration, second) = second.map_or((None, None), |(migration, second)| {
-            let PreparedElection { pending, health, leadership } = second;
-            (Some(MigrationState { migration, leadership, election: health }), Some(pending))
+        let (migration, second_election) = second.map_or((None, None), |(migration, election)| {
+            let (leadership, health) = (election.leadership.clone(), election.health());
+            (Some(MigrationState { migration, leadership, election: health }), Some(election))
         });
         let watched = Arc::new(ManagerState {
             leadership,
             migration,
-            election: main.health,
+            election: main.health(),
             nodes: nodes.store(),
             services: watches_services.then(|| services.store()),
             classes: config.service.classes.clone(),
             namespaces,
             endpoint_slices,
             provider,
-            provider_ready: provider_ready.clone(),
+            provider_ready,
             controllers: wired.controllers,
             skipped: wired.skipped,
             is_dry_run: config.dry_run,
@@ -246,8 +233,7 @@ impl ControllerManager {
         if watches_services {
             services.with_clock(clock).start(watches, background, Arc::clone(&metrics));
         }
-        let (election, second_election) = (main.pending, second);
-        Ok(Self { config, state: watched, election, second_election, provider_ready, refusal, metrics, clock, reports })
+        Ok(Self { config, state: watched, election: main, second_election, refusal, metrics, clock, reports })
     }
 
     /// Plans again and again, if that is what this process is for.
@@ -260,12 +246,9 @@ impl ControllerManager {
     /// Campaigns, leads, and ends in good order.
     async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
         let (work, election_shutdown) = (Shutdown::new(), Shutdown::new());
-        let Self {
-            config, state: watched, election: main, second_election, provider_ready, refusal, metrics, clock, ..
-        } = self;
-        let leadership = watched.leadership.clone();
-        let mut election = tokio::spawn(election::run_both(main, second_election, leadership, election_shutdown.clone()));
-        let start = ControllerStart { interval: config.start_interval, provider_ready, metrics, clock, work: work.clone() };
+        let Self { config, state: watched, election: main, second_election, refusal, metrics, clock, .. } = self;
+        let mut election = tokio::spawn(election::run_both(main, second_election, election_shutdown.clone()));
+        let start = ControllerStart { interval: config.start_interval, metrics, clock, work: work.clone() };
         let mut controllers = tokio::spawn(run_controllers(Arc::clone(&watched), start));
         let unasked = |ended| {
             if matches!(ended, Ok(Some(Election::Lost))) { ManagerOutcome::LeaseLost } else { ManagerOutcome::UnexpectedEnd }
@@ -301,14 +284,10 @@ impl ControllerManager {
 
 /// Resolves with the reason why the provider must not lead this cluster.
 async fn until_refused(mut refusal: watch::Receiver<Option<String>>) -> String {
-    loop {
-        if let Some(reason) = refusal.borrow_and_update().clone() {
-            return reason;
-        }
-        if refusal.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+    if let Ok(Some(reason)) = refusal.wait_for(Option::is_some).await.as_deref() {
+        return reason.clone();
     }
+    std::future::pending().await
 }
 
 /// Discards the events of a dry run, whose actions did not happen.
@@ -340,7 +319,7 @@ async fn serve(
     clock: Clock,
     set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
     background: &Shutdown,
-) -> Result<(), ManagerStartError> {
+) -> StartResult<()> {
     if config.serving.port == 0 {
         return Ok(());
     }

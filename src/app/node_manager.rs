@@ -8,19 +8,19 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    process::{fail, run_on, single_threaded, verbosity},
+    AppError,
+    process::{run_on, single_threaded, verbosity},
     review_clients::ReviewClientSource,
 };
 use crate::{
     cli::{NodeManagerConfig, logging},
     cloud_provider::{LocalConfig, Registry},
+    controllers::Controller,
     metrics::Metrics,
     node_manager::{NodeManager, NodeManagerDeps},
     runtime::{client::KubeClients, clock::Clock, shutdown::Shutdown},
     serving::{self, HealthChecks, HealthEndpointSet, ReviewClients},
 };
-
-type NodeManagerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Time that a running step, which is one request, may take to end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -28,29 +28,24 @@ const GRACE: Duration = Duration::from_secs(10);
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 
 /// Runs until SIGTERM or SIGINT.
-pub(super) fn start(registry: &Registry, config: NodeManagerConfig) -> ExitCode {
-    let log = match logging::install(&config.logging) {
-        Ok(log) => log,
-        Err(error) => return fail(&error),
-    };
+pub(super) fn start(registry: &Registry, config: NodeManagerConfig) -> Result<ExitCode, AppError> {
+    let log = logging::install(&config.logging)?;
     for notice in &config.notices {
         tracing::warn!("{notice}");
     }
     #[cfg(windows)]
     if config.windows_service {
         let registry = registry.clone();
-        return super::process::windows_service::run(move || manage(&registry, config, log))
-            .unwrap_or_else(|error| fail(&error));
+        let work = move || manage(&registry, config, log).unwrap_or_else(|error| super::process::fail(&error));
+        return Ok(super::process::windows_service::run(work)?);
     }
     manage(registry, config, log)
 }
 
-fn manage(registry: &Registry, config: NodeManagerConfig, log: logging::LogHandle) -> ExitCode {
-    match run_on(single_threaded(), |stop| run(registry, config, log, stop)) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => fail(&error),
-        Err(error) => fail(&format!("cannot go on: {error}")),
-    }
+fn manage(registry: &Registry, config: NodeManagerConfig, log: logging::LogHandle) -> Result<ExitCode, AppError> {
+    let ended = run_on(single_threaded(), |stop| run(registry, config, log, stop));
+    ended.map_err(|error| format!("cannot go on: {error}"))??;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn run(
@@ -58,7 +53,7 @@ async fn run(
     config: NodeManagerConfig,
     log: logging::LogHandle,
     stop: Shutdown,
-) -> Result<(), NodeManagerError> {
+) -> Result<(), AppError> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     registry.register_metrics(&metrics)?;
     let node_name = config.node_name.clone().unwrap_or_else(host_name);
@@ -113,7 +108,7 @@ async fn serve(
     metrics: Arc<Metrics>,
     log: logging::LogHandle,
     background: &Shutdown,
-) -> Result<(), NodeManagerError> {
+) -> Result<(), AppError> {
     if config.serving.port == 0 {
         return Ok(());
     }
@@ -126,7 +121,7 @@ async fn serve(
         flagz: config.flagz.clone(),
         status: Arc::new(move || status(&for_status)),
         planner: None,
-        before_metrics: Arc::new(move || for_metrics.observe()),
+        before_metrics: Arc::new(move || for_metrics.controller.observe()),
         set_verbosity: verbosity(log),
         clock: Clock::System,
     };
@@ -140,20 +135,20 @@ fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
     let checks = HealthChecks::default();
     checks.add(node_name, HealthEndpointSet::HEALTHZ_AND_LIVEZ, || Ok(()));
     let seen = manager.clone();
-    checks.add("informer-nodes", HealthEndpointSet::READYZ, move || super::health::informer("nodes", &seen.watch_status()));
+    checks.add("informer-nodes", HealthEndpointSet::READYZ, move || super::health::informer("nodes", &seen.nodes.status()));
     let seen = manager.clone();
     checks.add("cloud-provider", HealthEndpointSet::READYZ, move || seen.provider_problem().map_or(Ok(()), Err));
     let seen = manager.clone();
-    checks.add("controller-node", HealthEndpointSet::READYZ, move || seen.status().problem.map_or(Ok(()), Err));
+    checks.add("controller-node", HealthEndpointSet::READYZ, move || seen.controller.status().problem.map_or(Ok(()), Err));
     checks
 }
 
 fn status(manager: &NodeManager) -> Value {
     json!({
         "version": crate::cli::VERSION,
-        "informers": {"nodes": super::status::informer(&manager.watch_status(), 1)},
-        "cloudProvider": {"problem": manager.provider_problem(), "details": manager.provider_status()},
-        "controllers": [super::status::controller("cloud-node-manager", manager.status())],
+        "informers": {"nodes": super::status::informer(&manager.nodes.status(), 1)},
+        "cloudProvider": {"problem": manager.provider_problem(), "details": manager.provider.status()},
+        "controllers": [super::status::controller("cloud-node-manager", manager.controller.status())],
     })
 }
 

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, process::ExitCode};
 use serde_json::json;
 
 use super::{
-    doctor,
-    process::{fail, on_runtime, print},
+    AppError, doctor,
+    process::{on_runtime, print},
 };
 use crate::{
     cli::DiagnoseOptions,
@@ -19,11 +19,9 @@ use crate::{
     },
 };
 
-pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> ExitCode {
-    match on_runtime(async |_| doctor::examine(registry, options).await) {
-        Ok(Examination { orphans: report, .. }) => print(&shown(&report, options.json), ExitCode::from(code(&report))),
-        Err(error) => fail(&error),
-    }
+pub(super) fn run(registry: &Registry, options: &DiagnoseOptions) -> Result<ExitCode, AppError> {
+    let Examination { orphans: report, .. } = on_runtime(async |_| doctor::examine(registry, options).await)?;
+    Ok(print(&shown(&report, options.json), ExitCode::from(code(&report))))
 }
 
 pub(super) fn shown(report: &OrphanReport, json: bool) -> String {

@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use super::{
-    manager::{self, ManagerDeps, ManagerStartError},
+    manager::{self, ManagerDeps},
     manager_state::ManagerState,
     plan::{
         cluster_plan::{ClusterPlan, ClusterPlanRequest, plan_cluster},
         print,
         report::ReportTracker,
     },
+    start_error::StartResult,
 };
 use crate::{cli::PlanOptions, cloud_provider::start::ProviderReadiness, runtime::shutdown::Shutdown};
 
@@ -32,7 +33,7 @@ pub struct PlanOutcome {
 }
 
 /// Makes one plan and prints it.
-pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> Result<PlanOutcome, ManagerStartError> {
+pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> StartResult<PlanOutcome> {
     let clock = parts.clock;
     let plan_result = Box::pin(cluster_plan(parts, options.service.as_deref())).await?;
     Ok(match plan_result {
@@ -42,10 +43,7 @@ pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> Result<PlanOutco
 }
 
 /// Makes one plan: for the cluster, or for one Service. Or why there is none: nothing is known then.
-pub async fn cluster_plan(
-    parts: ManagerDeps,
-    service: Option<&str>,
-) -> Result<Result<ClusterPlan, String>, ManagerStartError> {
+pub async fn cluster_plan(parts: ManagerDeps, service: Option<&str>) -> StartResult<Result<ClusterPlan, String>> {
     let background = Shutdown::new();
     let watched = manager::watch_only(parts, &background).await?;
     let plan_result = match tokio::time::timeout(PLAN_TIMEOUT, watched.ready_or_failed()).await {

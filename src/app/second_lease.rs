@@ -4,8 +4,8 @@
 //! under its lease, and the leadership of each controller.
 
 use super::{
-    election::{self, ElectionContext, PreparedElection},
-    start_error::ManagerStartError,
+    election::{self, ElectionContext, PendingElection},
+    start_error::StartResult,
     wiring::ControllerLeases,
 };
 use crate::{
@@ -17,13 +17,10 @@ use crate::{
 };
 
 /// A migration, and the election for its lease.
-pub(super) type SecondLease = (LeaderMigration, PreparedElection);
+pub(super) type SecondLease = (LeaderMigration, PendingElection);
 
 /// Prepares the second election, if controllers of this process run under the second lease.
-pub(super) fn prepare(
-    elections: &ElectionContext<'_>,
-    config: &ManagerConfig,
-) -> Result<Option<SecondLease>, ManagerStartError> {
+pub(super) fn prepare(elections: &ElectionContext<'_>, config: &ManagerConfig) -> StartResult<Option<SecondLease>> {
     let Some(migration) = enabled(config).filter(|_| !config.dry_run) else { return Ok(None) };
     let is_under_it = |names: &&ControllerNames| migration.lease_of(names) == ControllerLease::Migration;
     if !names::TABLE.iter().filter(is_under_it).any(|names| config.controllers.contains(names.canonical)) {
@@ -33,7 +30,7 @@ pub(super) fn prepare(
 }
 
 /// Returns the leadership that each controller writes under.
-pub(super) fn leases(config: &ManagerConfig, main: &PreparedElection, second: Option<&SecondLease>) -> ControllerLeases {
+pub(super) fn leases(config: &ManagerConfig, main: &PendingElection, second: Option<&SecondLease>) -> ControllerLeases {
     let second = second.map_or(&main.leadership, |(_, second)| &second.leadership).clone();
     ControllerLeases {
         main: main.leadership.clone(),

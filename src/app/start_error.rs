@@ -25,6 +25,9 @@ pub enum ManagerStartError {
     Wiring(#[from] WiringError),
 }
 
+/// Shorthand for results of the start of a manager.
+pub(super) type StartResult<T> = Result<T, ManagerStartError>;
+
 /// A controller is configured wrongly.
 #[derive(Debug, thiserror::Error)]
 #[error("{controller}: {reason}")]

@@ -18,8 +18,8 @@ mod view;
 use std::process::ExitCode;
 
 use super::{
-    doctor::{self, DoctorError},
-    process::{fail, on_runtime, print as print_to},
+    AppError, doctor,
+    process::{on_runtime, print as print_to},
 };
 use crate::{
     cli::{StatusOptions, StatusSubject},
@@ -27,15 +27,11 @@ use crate::{
 };
 use view::StatusView;
 
-pub(super) fn run(options: &StatusOptions) -> ExitCode {
-    match on_runtime(async |_| collect(options).await) {
-        Ok(Ok(view)) => {
-            let text = if options.json { format!("{:#}", view.json()) } else { print::text(&view) };
-            print_to(&text, ExitCode::from(view.code()))
-        }
-        Ok(Err(error)) => fail(&format!("no status: {error}")),
-        Err(error) => fail(&format!("no status: {error}")),
-    }
+pub(super) fn run(options: &StatusOptions) -> Result<ExitCode, AppError> {
+    let collected = on_runtime(async |_| collect(options).await).map_err(AppError::from).flatten();
+    let view = collected.map_err(|error| format!("no status: {error}"))?;
+    let text = if options.json { format!("{:#}", view.json()) } else { print::text(&view) };
+    Ok(print_to(&text, ExitCode::from(view.code())))
 }
 
 /// Pages of the leader, or of the manager behind `--url`, in the order of `page_names`.
@@ -56,7 +52,7 @@ pub(super) async fn pages(
 }
 
 /// Collects the facts. Without an API server, the page behind `--url` can still be read.
-async fn collect(options: &StatusOptions) -> Result<StatusView, DoctorError> {
+async fn collect(options: &StatusOptions) -> Result<StatusView, AppError> {
     let client = match doctor::client(&options.kube_api, "status").await {
         Ok(client) => Ok(client),
         Err(error) if options.url.is_none() => return Err(error),

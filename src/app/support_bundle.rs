@@ -21,7 +21,10 @@ use std::{
     process::ExitCode,
 };
 
-use super::process::{fail, on_runtime, print};
+use super::{
+    AppError,
+    process::{on_runtime, print},
+};
 use crate::{
     cli::SupportBundleOptions,
     cloud_provider::Registry,
@@ -34,16 +37,12 @@ const FOLDER: &str = "ccm-support";
 /// The file that lists what could not be had.
 const MISSING: &str = "missing.txt";
 
-pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> ExitCode {
-    let gathered = match on_runtime(async |_| gather::everything(registry, options).await) {
-        Ok(gathered) => gathered,
-        Err(error) => return fail(&error),
-    };
+pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> Result<ExitCode, AppError> {
+    let gathered = on_runtime(async |_| gather::everything(registry, options).await)?;
     let (files, missing) = files(gathered.files, &gathered.secrets);
     let time = u64::try_from(Clock::System.wall().as_second()).unwrap_or_default();
-    if let Err(error) = archive::compressed(&files, time).and_then(|bytes| write(&options.file, &bytes)) {
-        return fail(&format!("cannot write {}: {error}", options.file.display()));
-    }
+    let written = archive::compressed(&files, time).and_then(|bytes| write(&options.file, &bytes));
+    written.map_err(|error| format!("cannot write {}: {error}", options.file.display()))?;
     let mut text = format!(
         "{}: {} files, without secrets; look through them before you send them\n",
         options.file.display(),
@@ -52,7 +51,7 @@ pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> ExitCo
     if missing > 0 {
         text += &format!("{missing} are missing; {FOLDER}/{MISSING} in the archive says why\n");
     }
-    print(&text, if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(print(&text, if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 /// Returns the files of the archive, and the number of missing ones. Everything is redacted, including the reasons of

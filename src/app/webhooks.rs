@@ -9,7 +9,7 @@ mod authorities;
 
 use std::{sync::Arc, time::Duration};
 
-use super::start_error::ManagerStartError;
+use super::start_error::{ManagerStartError, StartResult};
 use crate::{
     cloud_provider::AdmissionWebhook,
     metrics::Metrics,
@@ -21,16 +21,14 @@ use crate::{
 const CHECK: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A webhook port, and what is wrong with it.
-pub(super) struct RunningWebhooks {
-    problem: watch::Receiver<Option<String>>,
-}
+/// What is wrong with a webhook port.
+pub(super) struct RunningWebhooks(watch::Receiver<Option<String>>);
 
 impl RunningWebhooks {
     /// Checks, for `/readyz`, whether all configurations have been written once. A failure later must not take every replica
     /// out of service.
     pub(super) fn check(&self) -> Result<(), String> {
-        self.problem.borrow().clone().map_or(Ok(()), Err)
+        self.0.borrow().clone().map_or(Ok(()), Err)
     }
 }
 
@@ -41,7 +39,7 @@ pub(super) async fn start(
     client: kube::Client,
     (metrics, clock): (&Arc<Metrics>, Clock),
     background: &Shutdown,
-) -> Result<Option<RunningWebhooks>, ManagerStartError> {
+) -> StartResult<Option<RunningWebhooks>> {
     let names: Vec<&str> = available.iter().map(|webhook| webhook.name()).collect();
     let chosen = choose(&config.names, &names).map_err(ManagerStartError::Webhooks)?;
     let chosen: Vec<_> = available.into_iter().filter(|webhook| chosen.contains(&webhook.name())).collect();
@@ -53,7 +51,7 @@ pub(super) async fn start(
     if !config.configurations.is_empty() {
         background.spawn(keep_trusted(served, config.clone(), client, clock, problem_tx, background.clone()));
     }
-    Ok(Some(RunningWebhooks { problem }))
+    Ok(Some(RunningWebhooks(problem)))
 }
 
 /// Returns the names that `selectors` chooses: `*` all, a name that one, `-name` not that one. Unknown names are an error.
@@ -152,11 +150,11 @@ mod tests {
         let hooks: Vec<Arc<dyn AdmissionWebhook>> = vec![Arc::new(NoOpinion)];
         let started = start(&config, hooks, api_server(&forbids), (&metrics, Clock::System), &background).await;
         let mut running = started.unwrap().unwrap();
-        running.problem.changed().await.unwrap();
+        running.0.changed().await.unwrap();
         assert!(running.check().unwrap_err().contains("validating/a"));
         for forbidden in [false, true] {
             forbids.store(forbidden, SeqCst);
-            running.problem.changed().await.unwrap();
+            running.0.changed().await.unwrap();
             assert_eq!(running.check(), Ok(()), "forbidden: {forbidden}");
         }
         background.begin();

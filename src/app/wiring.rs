@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{
     client_source::ClientSource,
-    start_error::{ManagerStartError, WiringError},
+    start_error::{StartResult, WiringError},
 };
 use crate::{
     cli::config::ManagerConfig,
@@ -118,7 +118,7 @@ pub(super) fn controllers(
     context: &WiringContext<'_>,
     informers: &mut Informers,
     provider: &Arc<dyn CloudProvider>,
-) -> Result<WiredControllers, ManagerStartError> {
+) -> StartResult<WiredControllers> {
     let mut wired = WiredControllers::default();
     for names in TABLE {
         let leadership = match leadership_of(names, context) {
@@ -157,7 +157,7 @@ fn build(
     informers: &mut Informers,
     provider: &Arc<dyn CloudProvider>,
     wired: &mut WiredControllers,
-) -> Result<WiredController, ManagerStartError> {
+) -> StartResult<WiredController> {
     let config = context.config;
     let own = ControllerContext {
         cluster_name: config.cloud.config.cluster_name.clone(),
@@ -192,7 +192,7 @@ fn pod_cidrs(
     informers: &mut Informers,
     provider: &dyn CloudProvider,
     config: &ManagerConfig,
-) -> Result<Arc<node_ipam::NodeIpamController>, ManagerStartError> {
+) -> StartResult<Arc<node_ipam::NodeIpamController>> {
     let has_instances = provider.instances_v2().is_some() || provider.instances().is_some();
     let merges = has_instances && config.controllers.contains(NODE.canonical);
     let built = node_ipam::NodeIpamController::new(own, informers, provider, config.node_ipam.clone(), merges);
@@ -206,7 +206,7 @@ fn routes(
     informers: &mut Informers,
     provider: Arc<dyn CloudProvider>,
     config: &ManagerConfig,
-) -> Result<WiredController, ManagerStartError> {
+) -> StartResult<WiredController> {
     match route::RouteController::new(own, informers, provider, config.route.clone()) {
         Ok(controller) => Ok(Ok(controller)),
         Err(reason @ route::RouteControllerError::RoutesUnsupported(_)) => Ok(Err(reason.to_string())),

@@ -29,12 +29,9 @@ const CONFIG_FILE: &str = "config-file";
 
 /// The subcommand.
 pub(super) fn command() -> Command {
-    let command = Command::new(NAME)
-        .about("Answers the kubelet, on stdin and stdout, with credentials for images in Azure Container Registry")
-        .args_override_self(true)
-        .disable_version_flag(true)
-        .arg(Arg::new(CONFIG_FILE).value_name("azure.json").help("The provider's configuration"));
-    arguments::add_flags(command, SECTIONS)
+    let about = "Answers the kubelet, on stdin and stdout, with credentials for images in Azure Container Registry";
+    let file = Arg::new(CONFIG_FILE).value_name("azure.json").help("The provider's configuration");
+    arguments::add_flags(arguments::subcommand(NAME, about).arg(file), SECTIONS)
 }
 
 /// Reads the subcommand's words.

@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{
     flags::{
-        FlagEffect, FlagSection, FlagSpec, FlagTable, FlagVisibility, TypedFlag, acr_credential_provider, cloud,
-        health_probe_proxy, logging as log, node_manager,
+        FlagSection, FlagSpec, FlagTable, TypedFlag, acr_credential_provider, cloud, health_probe_proxy, logging as log,
+        node_manager,
     },
     logging::LoggingOptions,
     value::{FlagValue, InvalidFlagValue},
@@ -17,9 +17,10 @@ use crate::flags::{FlagTexts, quoted};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlagArguments {
-    texts: FlagTexts,
+    pub(super) texts: FlagTexts,
     given: BTreeSet<&'static str>,
-    invalid: Vec<(&'static str, String)>,
+    /// Flags whose texts are no values of their kind, each with a line that says so. They have their defaults.
+    pub(super) invalid: Vec<(&'static str, String)>,
 }
 
 impl FlagArguments {
@@ -32,11 +33,6 @@ impl FlagArguments {
     /// Whether the flag was on the command line.
     pub fn is_given(&self, spec: &FlagSpec) -> bool {
         self.given.contains(spec.name)
-    }
-
-    /// The flags whose texts are no values of their kind, each with a line that says so. They have their defaults.
-    pub(super) fn invalid(&self) -> &[(&'static str, String)] {
-        &self.invalid
     }
 
     /// Where nobody said which provider, and the usual one is not in this program: the only one there is, else none.
@@ -57,11 +53,6 @@ impl FlagArguments {
     /// The flags in `specs` with their values in the form that would be typed.
     pub(super) fn effective<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<(String, String)> {
         specs.map(|spec| (spec.name.to_owned(), self.texts.canonical(spec))).collect()
-    }
-
-    /// What was typed for the flags in `specs`.
-    pub(super) fn texts_of<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> FlagTexts {
-        self.texts.only(specs)
     }
 
     /// Takes the values of the flags in `specs` out of what clap found; all others have their defaults.
@@ -94,6 +85,11 @@ impl FlagArguments {
     }
 }
 
+/// Returns a subcommand in which the last value of a flag applies, without clap's `--version`.
+pub(super) fn subcommand(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).args_override_self(true).disable_version_flag(true)
+}
+
 /// Adds the flags of these sections to a command.
 pub(super) fn add_flags(command: Command, sections: &[FlagSection]) -> Command {
     sections.iter().fold(command, |command, section| {
@@ -103,14 +99,16 @@ pub(super) fn add_flags(command: Command, sections: &[FlagSection]) -> Command {
 
 /// One flag of the table.
 pub(super) fn argument(spec: &FlagSpec) -> Arg {
+    let ignored = spec.ignored.map(|reason| format!("{} Accepted without effect: {reason}.", spec.help));
+    let help = ignored.unwrap_or_else(|| spec.help.to_owned());
     let argument = Arg::new(spec.name)
         .long(spec.name)
         .visible_aliases(spec.aliases.iter().copied())
         .value_name(spec.placeholder)
         .default_value(spec.default)
         .hide_default_value(spec.default.is_empty())
-        .hide(spec.visibility != FlagVisibility::Shown)
-        .help(help(spec))
+        .hide(spec.hidden || spec.deprecated.is_some())
+        .help(help)
         .action(if spec.repeated { ArgAction::Append } else { ArgAction::Set });
     let argument = match spec.short {
         Some(letter) => argument.short(letter),
@@ -119,13 +117,6 @@ pub(super) fn argument(spec: &FlagSpec) -> Arg {
     match spec.implied_value {
         Some(value) => argument.num_args(0..=1).require_equals(true).default_missing_value(value),
         None => argument.num_args(1).allow_hyphen_values(true),
-    }
-}
-
-fn help(spec: &FlagSpec) -> String {
-    match spec.effect {
-        FlagEffect::Effective => spec.help.to_owned(),
-        FlagEffect::Ignored(reason) => format!("{} Accepted without effect: {reason}.", spec.help),
     }
 }
 

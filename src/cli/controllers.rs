@@ -18,16 +18,10 @@ pub struct ControllerSelection {
 
 /// Reads the list of `--controllers`. The first item that names a controller decides about it; without one, `*` does.
 pub fn select(list: &[String]) -> ControllerSelection {
-    let mut selection = ControllerSelection::default();
-    for item in list.iter().filter(|item| *item != "*") {
-        let name = item.strip_prefix('-').unwrap_or(item);
-        if canonical(name).is_none() {
-            selection.unknown.push(name.to_owned());
-        }
-    }
-    selection.enabled =
-        TABLE.iter().map(|names| names.canonical).filter(|controller| is_enabled(controller, list)).collect();
-    selection
+    let names = list.iter().filter(|item| *item != "*").map(|item| item.strip_prefix('-').unwrap_or(item));
+    let unknown = names.filter(|name| canonical(name).is_none()).map(str::to_owned).collect();
+    let enabled = TABLE.iter().map(|names| names.canonical).filter(|controller| is_enabled(controller, list)).collect();
+    ControllerSelection { enabled, unknown }
 }
 
 fn is_enabled(controller: &str, list: &[String]) -> bool {

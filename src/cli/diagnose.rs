@@ -45,8 +45,7 @@ pub(super) fn orphans(table: &FlagTable) -> Command {
 
 /// A command that takes the manager's flags.
 pub(super) fn command(name: &'static str, about: &'static str, table: &FlagTable) -> Command {
-    let command = Command::new(name).about(about).args_override_self(true).disable_version_flag(true);
-    arguments::add_flags(command, table.sections())
+    arguments::add_flags(arguments::subcommand(name, about), table.sections())
 }
 
 /// Reads the subcommand's words.

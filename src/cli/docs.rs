@@ -4,7 +4,7 @@
 use super::{
     controllers,
     feature_gates::{self, FeatureSpec},
-    flags::{FlagEffect, FlagSpec, FlagTable, FlagVisibility, acr_credential_provider, health_probe_proxy, node_manager},
+    flags::{FlagSection, FlagSpec, FlagTable, acr_credential_provider, health_probe_proxy, node_manager},
 };
 
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
@@ -16,59 +16,40 @@ const WRITING: &str = "`_` and `-` are equivalent in names. Write a value after 
 
 /// `docs/reference/flags.md`, for a binary with these flags.
 pub fn flags(table: &FlagTable) -> String {
-    let mut page = format!(
-        "# Flags\n\n{GENERATED}\n\n\
-         Names, types and defaults are the same as in the Go cloud-controller-manager unless a row says otherwise. {WRITING}"
-    );
-    for section in table.sections() {
-        page += &flag_table(section.title, &section.flags);
-    }
-    page
+    let about = "Names, types and defaults are the same as in the Go cloud-controller-manager unless a row says otherwise.";
+    flag_page("Flags", about, table.sections())
 }
 
 /// `docs/reference/cloud-node-manager.md`.
 pub fn node_manager() -> String {
-    let mut page = format!(
-        "# Flags of cloud-node-manager\n\n{GENERATED}\n\n\
-         Flags of `cloud-controller-manager cloud-node-manager`, and of the program when it is called `cloud-node-manager`. Names, \
-         types and defaults are the same as in Azure's Go cloud-node-manager unless a row says otherwise. {WRITING}"
-    );
-    for section in node_manager::sections() {
-        page += &flag_table(section.title, &section.flags);
-    }
-    page
+    let about = "Flags of `cloud-controller-manager cloud-node-manager`, and of the program when it is called `cloud-node-manager`. Names, \
+         types and defaults are the same as in Azure's Go cloud-node-manager unless a row says otherwise.";
+    flag_page("Flags of cloud-node-manager", about, &node_manager::sections())
 }
 
 /// `docs/reference/health-probe-proxy.md`.
 pub fn health_probe_proxy() -> String {
-    let mut page = format!(
-        "# Flags of health-probe-proxy\n\n{GENERATED}\n\n\
-         Flags of `cloud-controller-manager health-probe-proxy`, and of the program when it is called `health-probe-proxy`. Those for \
-         ports have the names and defaults of Azure's Go health-probe-proxy, and one dash will do. {WRITING}"
-    );
-    for section in health_probe_proxy::SECTIONS {
-        page += &flag_table(section.title, &section.flags);
-    }
-    page
+    let about = "Flags of `cloud-controller-manager health-probe-proxy`, and of the program when it is called `health-probe-proxy`. Those for \
+         ports have the names and defaults of Azure's Go health-probe-proxy, and one dash will do.";
+    flag_page("Flags of health-probe-proxy", about, health_probe_proxy::SECTIONS)
 }
 
 /// `docs/reference/acr-credential-provider.md`.
 pub fn acr_credential_provider() -> String {
-    let mut page = format!(
-        "# Flags of acr-credential-provider\n\n{GENERATED}\n\n\
-         Flags of `cloud-controller-manager acr-credential-provider`, and of the program when it is called `acr-credential-provider`. \
+    let about = "Flags of `cloud-controller-manager acr-credential-provider`, and of the program when it is called `acr-credential-provider`. \
          The one argument beside them is the path of `azure.json`. Names and defaults are the same as in Azure's Go \
-         acr-credential-provider unless a row says otherwise. {WRITING}"
-    );
-    for section in acr_credential_provider::SECTIONS {
-        page += &flag_table(section.title, &section.flags);
-    }
-    page
+         acr-credential-provider unless a row says otherwise.";
+    flag_page("Flags of acr-credential-provider", about, acr_credential_provider::SECTIONS)
 }
 
-fn flag_table(title: &str, flags: &[FlagSpec]) -> String {
-    let head = format!("\n## {title}\n\n| Flag | Value | Default | Meaning |\n|---|---|---|---|\n");
-    head + &flags.iter().map(flag_row).collect::<String>()
+fn flag_page(title: &str, about: &str, sections: &[FlagSection]) -> String {
+    let page = format!("# {title}\n\n{GENERATED}\n\n{about} {WRITING}");
+    page + &sections.iter().map(flag_table).collect::<String>()
+}
+
+fn flag_table(section: &FlagSection) -> String {
+    let head = format!("\n## {}\n\n| Flag | Value | Default | Meaning |\n|---|---|---|---|\n", section.title);
+    head + &section.flags.iter().map(flag_row).collect::<String>()
 }
 
 fn flag_row(spec: &FlagSpec) -> String {
@@ -85,15 +66,8 @@ fn flag_row(spec: &FlagSpec) -> String {
 
 /// Returns the title and text of each remark about a flag.
 fn remarks(spec: &FlagSpec) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let ignored = match spec.effect {
-        FlagEffect::Ignored(reason) => Some(("Accepted without effect", reason)),
-        FlagEffect::Effective => None,
-    };
-    let deprecated = match spec.visibility {
-        FlagVisibility::Deprecated(advice) => Some(("Deprecated", advice)),
-        FlagVisibility::Shown | FlagVisibility::Hidden => None,
-    };
-    ignored.into_iter().chain(deprecated)
+    let ignored = spec.ignored.map(|reason| ("Accepted without effect", reason));
+    ignored.into_iter().chain(spec.deprecated.map(|advice| ("Deprecated", advice)))
 }
 
 /// Flags of the program and its subcommands with the name of the program that reads them; flags of a subcommand are left out if the manager

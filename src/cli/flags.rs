@@ -19,7 +19,7 @@ pub mod webhooks;
 
 pub use self::table::FlagTable;
 pub(crate) use crate::flags::declare_flags;
-pub use crate::flags::{FlagEffect, FlagSection, FlagSpec, FlagVisibility, TypedFlag};
+pub use crate::flags::{FlagSection, FlagSpec, TypedFlag};
 
 /// The program's own sections, without [`provider_config`].
 const SECTIONS: &[FlagSection] = &[

@@ -23,12 +23,9 @@ pub(super) const NAME: &str = "health-probe-proxy";
 
 /// The subcommand.
 pub(super) fn command() -> Command {
-    let command = Command::new(NAME)
-        .about("Answers health probes of load balancers that begin with a PROXY header, for kube-proxy")
-        .args_override_self(true)
-        .disable_version_flag(true)
-        .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version"));
-    arguments::add_flags(command, SECTIONS)
+    let about = "Answers health probes of load balancers that begin with a PROXY header, for kube-proxy";
+    let version = Command::new(VERSION_WORD).about("Prints the name and the version");
+    arguments::add_flags(arguments::subcommand(NAME, about).subcommand(version), SECTIONS)
 }
 
 /// The words with two dashes before the proxy's own flags, for which Go takes one as well.

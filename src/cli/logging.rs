@@ -74,10 +74,7 @@ pub fn level(verbosity: u8) -> LevelFilter {
 /// Decides which events are written.
 #[derive(Debug, Clone)]
 pub struct LogFilter {
-    verbosity: u8,
-    modules: Vec<ModuleLevel>,
-    quiet: bool,
-    crates: Vec<String>,
+    options: LoggingOptions,
     /// Whether spans are exported.
     traces: bool,
 }
@@ -89,15 +86,15 @@ impl LogFilter {
         if target.starts_with("kube_client::client::builder") {
             return LevelFilter::OFF;
         }
-        if self.quiet && self.verbosity == 0 {
+        if self.options.quiet && self.options.verbosity == 0 {
             return LevelFilter::ERROR;
         }
         let origin = target.split("::").next().unwrap_or(target);
-        if !self.crates.iter().any(|name| name == origin) {
+        if !self.options.crates.iter().any(|name| name == origin) {
             return LevelFilter::INFO;
         }
-        let entry = self.modules.iter().find(|entry| module_names(target, file).any(|name| matches(&entry.pattern, name)));
-        level(entry.map_or(self.verbosity, |entry| entry.verbosity))
+        let is_named = |entry: &&ModuleLevel| module_names(target, file).any(|name| matches(&entry.pattern, name));
+        level(self.options.modules.iter().find(is_named).map_or(self.options.verbosity, |entry| entry.verbosity))
     }
 
     fn allows(&self, metadata: &Metadata<'_>) -> bool {
@@ -108,12 +105,8 @@ impl LogFilter {
     }
 
     fn max_level(&self) -> LevelFilter {
-        self.modules
-            .iter()
-            .map(|entry| level(entry.verbosity))
-            .chain([level(self.verbosity)])
-            .max()
-            .unwrap_or(LevelFilter::INFO)
+        let modules = self.options.modules.iter().map(|entry| entry.verbosity);
+        level(modules.fold(self.options.verbosity, u8::max))
     }
 }
 
@@ -170,7 +163,7 @@ pub struct LogHandle(reload::Handle<LogFilter, Registry>);
 impl LogHandle {
     /// Changes `-v`.
     pub fn set_verbosity(&self, verbosity: u8) -> Result<(), LogError> {
-        Ok(self.0.modify(|filter| filter.verbosity = verbosity)?)
+        Ok(self.0.modify(|filter| filter.options.verbosity = verbosity)?)
     }
 }
 
@@ -188,8 +181,7 @@ pub fn install_with(config: &LoggingOptions, spans: Option<SpanLayer>) -> Result
 
 /// What [`install_with`] installs.
 pub fn subscriber(config: &LoggingOptions, spans: Option<SpanLayer>) -> (Dispatch, LogHandle) {
-    let LoggingOptions { verbosity, modules, quiet, crates, .. } = config.clone();
-    let filter = LogFilter { verbosity, modules, quiet, crates, traces: spans.is_some() };
+    let filter = LogFilter { options: config.clone(), traces: spans.is_some() };
     let (filter, handle) = reload::Layer::new(filter);
     let clock = Clock::System;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -208,13 +200,8 @@ mod tests {
     fn filter(verbosity: u8, modules: &[(&str, u8)]) -> LogFilter {
         let modules =
             modules.iter().map(|(pattern, verbosity)| ModuleLevel { pattern: (*pattern).to_owned(), verbosity: *verbosity });
-        LogFilter {
-            verbosity,
-            modules: modules.collect(),
-            quiet: false,
-            crates: LoggingOptions::default().crates,
-            traces: false,
-        }
+        let options = LoggingOptions { verbosity, modules: modules.collect(), ..LoggingOptions::default() };
+        LogFilter { options, traces: false }
     }
 
     #[test]

@@ -20,12 +20,9 @@ const TITLE: &str = "Cloud Node Manager";
 
 /// The subcommand.
 pub(super) fn command() -> Command {
-    let command = Command::new(NAME)
-        .about("Initialises the Node of the machine it runs on, and keeps its addresses up to date")
-        .args_override_self(true)
-        .disable_version_flag(true)
-        .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version, as --version does"));
-    arguments::add_flags(command, &sections())
+    let about = "Initialises the Node of the machine it runs on, and keeps its addresses up to date";
+    let version = Command::new(VERSION_WORD).about("Prints the name and the version, as --version does");
+    arguments::add_flags(arguments::subcommand(NAME, about).subcommand(version), &sections())
 }
 
 /// Reads the subcommand's words. `providers` are those that know the machine they run on.

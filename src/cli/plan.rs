@@ -39,10 +39,8 @@ pub struct PlanOptions {
 
 pub(super) fn command(table: &FlagTable) -> Command {
     let switch = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
-    let command = Command::new(NAME)
-        .about("Print what a manager with these flags would write, and write nothing. Exit code: 0 nothing to write, 2 writes or refused Services, 1 incomplete; with --report 0 ready, 2 not ready, 1 incomplete")
-        .args_override_self(true)
-        .disable_version_flag(true)
+    let about = "Print what a manager with these flags would write, and write nothing. Exit code: 0 nothing to write, 2 writes or refused Services, 1 incomplete; with --report 0 ready, 2 not ready, 1 incomplete";
+    let command = arguments::subcommand(NAME, about)
         .arg(Arg::new(SERVICE).value_name("NAMESPACE/NAME|svc/NAME").conflicts_with(ALL).help("Only this Service"))
         .arg(namespace())
         .arg(switch(ALL, "The whole cluster, as without the name of a Service"))

@@ -115,7 +115,7 @@ fn every_flag_reaches_the_configuration() {
     );
     assert_eq!((serving.tls_curve_preferences, serving.tls_sni_cert_key.len()), (vec![29], 1));
     assert_eq!((serving.http2_max_streams, serving.disable_http2), (47, true));
-    assert!(serving.permit_port_sharing && serving.permit_address_sharing && !serving.profiling);
+    assert!(serving.permit_port_sharing && !serving.profiling);
     let authentication = serving.authentication;
     assert_eq!(authentication.client_ca_file, Some("/ca".into()));
     assert!(authentication.skip_lookup && authentication.tolerate_lookup_failure);

@@ -40,20 +40,9 @@ const ALIASES: &[(&str, &str)] = &[
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
 
-/// What becomes of a suite named in `--tls-cipher-suites`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CipherSuiteSupport {
-    /// It is offered under this name.
-    Offered(&'static str),
-    /// It is left out.
-    Weak(&'static str),
-}
-
-/// Looks a suite up.
-pub fn suite(name: &str) -> Option<CipherSuiteSupport> {
-    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
-    let find = |list: &[&'static str]| list.iter().copied().find(|known| *known == name);
-    find(OFFERED).map(CipherSuiteSupport::Offered).or_else(|| find(WEAK).map(CipherSuiteSupport::Weak))
+/// Returns the current name of a suite.
+pub fn current_name(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, current)| current)
 }
 
 /// Key exchange groups: Go's `CurveID` and its name.

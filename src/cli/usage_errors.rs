@@ -4,7 +4,7 @@
 //! mistake, in that order. A rule that compares a flag whose value could not be read says nothing about it: the value that it would
 //! judge is not the one that was meant.
 
-use std::{ffi::OsString, fmt};
+use std::ffi::OsString;
 
 use clap::{
     ArgMatches, Command,
@@ -49,14 +49,14 @@ pub(super) fn parse_words(command: &Command, mut words: Vec<OsString>) -> Result
         built.build();
         mistakes.add(complaint(&error, &built, &words));
         if mistakes.lines.len() >= MAX_UNKNOWN_WORDS || !drop_word(command, &mut words, &error) {
-            return Err(UsageError::new(mistakes.lines));
+            return Err(UsageError { lines: mistakes.lines });
         }
     }
 }
 
 /// The complaints, if there are any.
 pub(super) fn refuse(lines: Vec<String>) -> Result<(), UsageError> {
-    if lines.is_empty() { Ok(()) } else { Err(UsageError::new(lines)) }
+    if lines.is_empty() { Ok(()) } else { Err(UsageError { lines }) }
 }
 
 impl UsageErrors {
@@ -74,7 +74,7 @@ impl UsageErrors {
 
     /// The flags whose values could not be read.
     pub(super) fn add_invalid_values(&mut self, arguments: &FlagArguments) {
-        for (flag, line) in arguments.invalid() {
+        for (flag, line) in &arguments.invalid {
             self.invalid_flags.push(flag);
             self.add(line.clone());
         }
@@ -92,15 +92,12 @@ impl UsageErrors {
 
     /// What was made of the words, or all mistakes: these, and those of the rules.
     pub(super) fn finish<T>(mut self, made: Result<T, Vec<String>>) -> Result<T, UsageError> {
-        let (made, broken) = match made {
-            Ok(made) => (Some(made), Vec::new()),
-            Err(broken) => (None, broken),
-        };
         let unreadable = std::mem::take(&mut self.invalid_flags);
-        broken.into_iter().filter(|line| !unreadable.iter().any(|flag| names(line, flag))).for_each(|line| self.add(line));
+        let is_new = |line: &String| !unreadable.iter().any(|flag| names(line, flag));
+        let made = made.map_err(|broken| broken.into_iter().filter(is_new).for_each(|line| self.add(line)));
         match made {
-            Some(made) if self.is_empty() => Ok(made),
-            _ => Err(UsageError::new(self.lines)),
+            Ok(made) if self.is_empty() => Ok(made),
+            _ => Err(UsageError { lines: self.lines }),
         }
     }
 }
@@ -241,24 +238,15 @@ fn accepted(name: &str, command: Option<&Command>) -> String {
 
 /// The command line is wrong: one line per complaint; the program ends with exit code 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .lines.join("\n"))]
 pub struct UsageError {
     lines: Vec<String>,
 }
 
 impl UsageError {
-    fn new(lines: Vec<String>) -> Self {
-        Self { lines }
-    }
-
     /// The complaints.
     pub fn lines(&self) -> &[String] {
         &self.lines
-    }
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.lines.join("\n"))
     }
 }
 

@@ -49,14 +49,12 @@ pub trait CloudFixture: Send + Sync {
     async fn remove_machine(&self, node: &Node) -> CloudResult<()>;
 
     /// Switches off the machine of a Node.
-    async fn stop_machine(&self, node: &Node) -> CloudResult<()> {
-        let _ = node;
+    async fn stop_machine(&self, _node: &Node) -> CloudResult<()> {
         Err(CloudError::NotImplemented)
     }
 
     /// Makes the cloud fail every request until it is called with `false`.
-    async fn set_outage(&self, on: bool) -> CloudResult<()> {
-        let _ = on;
+    async fn set_outage(&self, _on: bool) -> CloudResult<()> {
         Err(CloudError::NotImplemented)
     }
 

@@ -107,10 +107,14 @@ pub fn one_line(text: &str) -> String {
         .split(|character: char| character.is_whitespace() || character.is_control())
         .filter(|word| !word.is_empty())
         .collect();
-    let line = words.join(" ");
-    match line.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
+    truncated(&words.join(" "), LONGEST)
+}
+
+/// Returns `text`, or its first `limit` characters and an ellipsis.
+pub(crate) fn truncated(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -196,8 +200,7 @@ pub trait ProviderDiagnostics: Send + Sync {
     fn checks(&self) -> &'static [DiagnosticCheck];
 
     /// Returns `true` if the manager manages this Node.
-    fn manages_node(&self, node: &Node) -> bool {
-        let _ = node;
+    fn manages_node(&self, _node: &Node) -> bool {
         true
     }
 
@@ -216,8 +219,7 @@ pub trait ProviderDiagnostics: Send + Sync {
     async fn check(&self, request: &DiagnosticRequest, is_online: bool, is_strict: bool) -> CheckReport;
 
     /// Returns the secrets of the configuration, so that callers can redact them.
-    async fn secrets(&self, request: &DiagnosticRequest) -> Vec<String> {
-        let _ = request;
+    async fn secrets(&self, _request: &DiagnosticRequest) -> Vec<String> {
         Vec::new()
     }
 }

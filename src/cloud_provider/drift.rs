@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::diagnostics::truncated;
+
 /// Most findings that are kept, and the longest sentence of one: names of documents are other people's.
 const MAX_NOTES: usize = 50;
 const LONGEST: usize = 1000;
@@ -57,7 +59,7 @@ pub struct DriftLog {
 impl DriftLog {
     /// Keeps a finding, and forgets the oldest one when there are too many. What is found again as it was replaces itself.
     pub fn note(&mut self, about: &str, found: Timestamp, outcome: DriftOutcome, detail: &str) {
-        let detail = shorten(detail);
+        let detail = truncated(detail, LONGEST);
         self.notes.retain(|earlier| earlier.about != about || earlier.what != detail);
         self.notes.truncate(MAX_NOTES - 1);
         let found = Timestamp::from_second(found.as_second()).unwrap_or(found);
@@ -67,13 +69,6 @@ impl DriftLog {
     /// Returns all recorded changes, the latest first.
     pub fn latest(&self) -> Vec<DriftNote> {
         self.notes.iter().cloned().collect()
-    }
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -70,6 +70,16 @@ pub enum Existence {
     Unknown(String),
 }
 
+impl From<CloudResult<bool>> for Existence {
+    fn from(exists: CloudResult<bool>) -> Self {
+        match exists {
+            Ok(true) => Self::Exists,
+            Ok(false) | Err(CloudError::InstanceNotFound) => Self::Gone,
+            Err(error) => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
 /// Verdict of a second source on an instance that is [`Existence::Gone`].
 ///
 /// It is a different request than the first, such as a list that should contain the instance. Required before one of many
@@ -97,11 +107,7 @@ pub trait InstancesV2: Send + Sync {
     /// Returns the existence with three values, from a new read. The default maps an error to [`Existence::Unknown`], except
     /// [`CloudError::InstanceNotFound`].
     async fn existence(&self, node: &Node) -> Existence {
-        match self.instance_exists(node).await {
-            Ok(true) => Existence::Exists,
-            Ok(false) | Err(CloudError::InstanceNotFound) => Existence::Gone,
-            Err(error) => Existence::Unknown(error.to_string()),
-        }
+        self.instance_exists(node).await.into()
     }
 
     /// Returns `true` if the instance of `node` is confirmed to run.
@@ -113,8 +119,7 @@ pub trait InstancesV2: Send + Sync {
     }
 
     /// Returns the verdict of a second source on the instance of `node`, which [`InstancesV2::existence`] reports as gone.
-    async fn second_look(&self, node: &Node) -> SecondLook {
-        let _ = node;
+    async fn second_look(&self, _node: &Node) -> SecondLook {
         SecondLook::Silent("the cloud provider has no second source".to_owned())
     }
 
@@ -123,8 +128,7 @@ pub trait InstancesV2: Send + Sync {
     ///
     /// That does not prove that an instance is gone: there may never have been one. Called only with
     /// `--delete-uninitialized-nodes-after`.
-    async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
-        let _ = node;
+    async fn is_unlisted(&self, _node: &Node) -> CloudResult<bool> {
         Ok(false)
     }
 

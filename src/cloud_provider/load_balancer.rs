@@ -104,8 +104,7 @@ pub trait LoadBalancer: Send + Sync {
     ///
     /// Called whenever Nodes have changed in a way that may matter, and every minute: it must cost nothing if no work is
     /// pending.
-    async fn sync_hosts(&self, cluster: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        let _ = (cluster, nodes);
+    async fn sync_hosts(&self, _cluster: &str, _nodes: &[Arc<Node>]) -> CloudResult<()> {
         Ok(())
     }
 
@@ -132,8 +131,7 @@ pub trait LoadBalancer: Send + Sync {
 
     /// Plans what [`LoadBalancer::ensure_load_balancer`] and [`LoadBalancer::ensure_load_balancer_deleted`] would write for all these
     /// Services at once. Writes nothing and changes nothing that is remembered. The plan names what cannot be read.
-    async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
-        let _ = (cluster, demand);
+    async fn plan_services(&self, _cluster: &str, _demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
         Err(CloudError::NotImplemented)
     }
 
@@ -158,21 +156,18 @@ pub trait LoadBalancer: Send + Sync {
     /// differ that it does not read.
     ///
     /// Such a change is not carried out at once.
-    fn is_same_request(&self, old: &Service, new: &Service) -> bool {
-        let _ = (old, new);
+    fn is_same_request(&self, _old: &Service, _new: &Service) -> bool {
         false
     }
 
     /// Returns what a call in progress for `service` waits for, for its condition; `None` if the provider knows of nothing.
-    fn delay(&self, service: &Service) -> Option<String> {
-        let _ = service;
+    fn delay(&self, _service: &Service) -> Option<String> {
         None
     }
 
     /// Returns the reason why `--concurrent-service-syncs=LIMIT` is not applied, for the log;
     /// [`LoadBalancer::max_in_flight`] counts then. `None` if the limit applies.
-    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
-        let _ = limit;
+    fn disregards_limit(&self, _limit: usize) -> Option<&'static str> {
         None
     }
 }

@@ -91,31 +91,16 @@ impl LoadBalancerClasses {
     /// old one has cleaned up.
     pub fn is_managed(&self, service: &Service) -> bool {
         let (has_own_finalizer, held_by_other) = (self.has_finalizer(service), self.other_finalizer(service).is_some());
-        match class_relation(self, service) {
-            ClassRelation::Wanted => has_own_finalizer || !held_by_other,
-            ClassRelation::Elsewhere => has_own_finalizer && !held_by_other,
-            ClassRelation::NoLoadBalancer => has_own_finalizer,
+        match (is_load_balancer(service), self.serves(service)) {
+            (true, true) => has_own_finalizer || !held_by_other,
+            (true, false) => has_own_finalizer && !held_by_other,
+            (false, _) => has_own_finalizer,
         }
     }
 
     /// Returns `true` if another manager has, or may have, a load balancer of the Service.
     pub fn is_others(&self, service: &Service) -> bool {
         !self.is_managed(service) && self.other_finalizer(service).is_some()
-    }
-}
-
-/// Relation of a Service to this manager.
-enum ClassRelation {
-    Wanted,
-    Elsewhere,
-    NoLoadBalancer,
-}
-
-fn class_relation(classes: &LoadBalancerClasses, service: &Service) -> ClassRelation {
-    match (is_load_balancer(service), classes.serves(service)) {
-        (false, _) => ClassRelation::NoLoadBalancer,
-        (true, true) => ClassRelation::Wanted,
-        (true, false) => ClassRelation::Elsewhere,
     }
 }
 

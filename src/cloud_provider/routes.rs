@@ -85,8 +85,7 @@ pub trait Routes: Send + Sync {
     }
 
     /// Plans what [`Routes::apply_routes`] would write. Writes nothing and changes nothing that is remembered.
-    async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
-        let _ = (cluster, changes);
+    async fn plan_changes(&self, _cluster: &str, _changes: &RouteChanges) -> CloudResult<WritePlan> {
         Err(CloudError::NotImplemented)
     }
 }

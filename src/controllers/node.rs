@@ -24,7 +24,7 @@ pub use config::{BetaLabels, NodeControllerConfig};
 pub use events::EVENTS;
 
 use self::{
-    metadata::{MetadataScope, MetadataSource},
+    metadata::{InstanceInterface, MetadataScope},
     metadata_batcher::MetadataBatcher,
     plan::NodeKind,
 };
@@ -90,8 +90,7 @@ impl NodeController {
         config: NodeControllerConfig,
         pod_cidrs: Option<Arc<PodCidrPool>>,
     ) -> Result<Arc<Self>, NoInstances> {
-        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NODE.canonical };
-        let source = Arc::new(MetadataSource::of(provider.as_ref()).ok_or_else(missing)?);
+        let source = Arc::new(InstanceInterface::of(provider.as_ref(), NODE.canonical)?);
         let make = |name, backoff| ReconcileQueue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
         let slow = KeyBackoff { base: Duration::from_secs(1), max: config.status_update_frequency };
         let queue = make("Nodes", config.backoff);
@@ -166,16 +165,9 @@ fn kind_of(provider: &dyn CloudProvider, node: &Node) -> NodeKind {
 impl Controller for NodeController {
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let initialize = |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            };
-            let update = |key| {
-                let this = Arc::clone(&self);
-                async move { this.update_addresses(&key).await }
-            };
+            let update = |key| Arc::clone(&self).update_addresses(key);
             tokio::join!(
-                self.queue.run(self.config.workers, &shutdown, initialize),
+                self.queue.run(self.config.workers, &shutdown, |key| Arc::clone(&self).reconcile(key)),
                 self.address_queue.run(self.config.status_workers, &shutdown, update),
                 self.enqueue_addresses(&shutdown),
             );
@@ -191,7 +183,7 @@ impl Controller for NodeController {
             ("nodes".to_owned(), all.len().to_string()),
             ("nodes that wait for initialisation".to_owned(), waiting.to_string()),
         ];
-        ControllerStatus { problem: self.forbidden().clone(), unsettled, facts, ..ControllerStatus::default() }
+        ControllerStatus { problem: self.forbidden.lock().clone(), unsettled, facts, ..ControllerStatus::default() }
     }
 
     fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {

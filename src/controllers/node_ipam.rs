@@ -28,6 +28,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -36,12 +37,16 @@ pub use config::{CidrAllocatorType, NodeIpamConfig};
 pub use events::EVENTS;
 pub use pool::PodCidrPool;
 
-use self::{allocations::Allocations, listed::ListedNode, pool::PoolPhase, reconcile::PodCidrReconciler};
+use self::{allocations::Allocations, listed::ListedNode, pool::PoolPhase};
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
-    cloud_provider::CloudProvider,
+    cloud_provider::{CloudProvider, PodCidrMasks},
     runtime::{
-        informer::ObjectChange, shutdown::Shutdown, store::ObjectKey, work_queue::KeyBackoff, worker::ReconcileQueue,
+        informer::ObjectChange,
+        shutdown::Shutdown,
+        store::{InformerStore, ObjectKey},
+        work_queue::KeyBackoff,
+        worker::ReconcileQueue,
     },
 };
 
@@ -73,8 +78,16 @@ pub enum NodeIpamError {
 }
 
 pub struct NodeIpamController {
+    context: ControllerContext,
+    config: NodeIpamConfig,
+    nodes: InformerStore<Node>,
     queue: ReconcileQueue<ObjectKey>,
-    reconciler: Arc<PodCidrReconciler>,
+    pool: Arc<PodCidrPool>,
+    /// Source of block sizes, with the cloud allocator only.
+    masks: Option<Arc<dyn PodCidrMasks>>,
+    /// Whether a node controller of this process takes pod CIDRs along.
+    merges: bool,
+    last_reclaim: Mutex<Option<Instant>>,
 }
 
 impl NodeIpamController {
@@ -97,35 +110,33 @@ impl NodeIpamController {
             Arc::new(PodCidrPool::new(config.clone(), queue.clone(), Arc::clone(&context.metrics), context.events.clone()));
         subscribe(informers, queue.clone(), Arc::clone(&pool));
         let (context, nodes) = (context.clone(), informers.nodes.store());
-        let reconciler = PodCidrReconciler { context, config, nodes, pool, masks, merges, last_reclaim: Mutex::default() };
-        Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler) }))
+        Ok(Arc::new(Self { context, config, nodes, queue, pool, masks, merges, last_reclaim: Mutex::default() }))
     }
 
     /// Returns the pool that the node controller allocates from.
     pub fn pool(&self) -> Arc<PodCidrPool> {
-        Arc::clone(&self.reconciler.pool)
+        Arc::clone(&self.pool)
     }
 
     /// Reads what Nodes have until it can be taken in; `false` when that takes too long.
     async fn open(&self) -> bool {
-        let pool = &self.reconciler.pool;
         let started = Instant::now();
         loop {
             match self.read().await {
                 Ok(listed) => {
-                    if self.reconciler.context.writer.leadership().took_over() {
-                        pool.quarantine(&listed, &self.reconciler.nodes.list(), LATE_WRITES).await;
+                    if self.context.writer.leadership().took_over() {
+                        self.pool.quarantine(&listed, &self.nodes.list(), LATE_WRITES).await;
                     }
-                    pool.decide(PoolPhase::Open);
+                    self.pool.decide(PoolPhase::Open);
                     return true;
                 }
                 Err(ReadError::Refused(problem)) => {
                     tracing::error!(problem, "no pod CIDRs are given out");
-                    pool.decide(PoolPhase::Refused(problem));
+                    self.pool.decide(PoolPhase::Refused(problem));
                 }
                 Err(ReadError::Failed(error)) => {
                     tracing::warn!(error, "cannot list Nodes, trying again");
-                    pool.decide(PoolPhase::Refused(format!("Nodes cannot be listed: {error}")));
+                    self.pool.decide(PoolPhase::Refused(format!("Nodes cannot be listed: {error}")));
                     if started.elapsed() >= READ_LIMIT {
                         return false;
                     }
@@ -136,28 +147,23 @@ impl NodeIpamController {
     }
 
     async fn read(&self) -> Result<Vec<ListedNode>, ReadError> {
-        let reconciler = &self.reconciler;
-        let empty = Allocations::new(&units(&reconciler.config), &reconciler.config.service_cidrs);
+        let empty = Allocations::new(&units(&self.config), &self.config.service_cidrs);
         let empty = empty.map_err(|error| ReadError::Refused(error.to_string()))?;
-        reconciler.pool.start_reading(match reconciler.config.allocator {
-            CidrAllocatorType::RangeAllocator => empty.limiting_claims(units(&reconciler.config)),
+        self.pool.start_reading(match self.config.allocator {
+            CidrAllocatorType::RangeAllocator => empty.limiting_claims(units(&self.config)),
             CidrAllocatorType::CloudAllocator => empty,
         });
-        let listed = listed::list(reconciler.context.writer.client()).await;
+        let listed = listed::list(self.context.writer.client()).await;
         let listed = listed.map_err(|error| ReadError::Failed(error.to_string()))?;
-        reconciler.pool.finish_reading(&listed, &reconciler.nodes.list()).map_err(ReadError::Refused)?;
+        self.pool.finish_reading(&listed, &self.nodes.list()).map_err(ReadError::Refused)?;
         Ok(listed)
     }
 
-    async fn work(&self, shutdown: &Shutdown) {
+    async fn work(self: Arc<Self>, shutdown: Shutdown) {
         if shutdown.run_until_begun(self.open()).await != Some(true) {
             return;
         }
-        let reconcile = |key| {
-            let reconciler = Arc::clone(&self.reconciler);
-            async move { reconciler.reconcile(&key).await }
-        };
-        self.queue.run(Some(WRITERS), shutdown, reconcile).await;
+        self.queue.run(Some(WRITERS), &shutdown, |key| Arc::clone(&self).reconcile(key)).await;
     }
 }
 
@@ -216,23 +222,23 @@ fn units(config: &NodeIpamConfig) -> Vec<(IpNet, u8)> {
 
 impl Controller for NodeIpamController {
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
-        async move { self.work(&shutdown).await }.boxed()
+        self.work(shutdown).boxed()
     }
 
     fn status(&self) -> ControllerStatus {
-        let phase = self.reconciler.pool.phase();
+        let phase = self.pool.phase();
         let problem = match &phase {
             PoolPhase::Refused(problem) => Some(format!("no pod CIDRs are given out: {problem}")),
             _ => None,
         };
         let mut facts = vec![("pod CIDRs".to_owned(), shown(&phase).to_owned())];
-        facts.extend(self.reconciler.pool.facts());
+        facts.extend(self.pool.facts());
         ControllerStatus { problem, unsettled: self.queue.unsettled(), facts, ..ControllerStatus::default() }
     }
 
     fn observe(&self) {
         self.queue.observe();
-        self.reconciler.pool.publish();
+        self.pool.publish();
     }
 }
 

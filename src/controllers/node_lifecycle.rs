@@ -18,7 +18,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 pub use config::NodeLifecycleControllerConfig;
 pub use events::EVENTS;
@@ -27,9 +27,7 @@ use self::{
     instances::InstanceStateSource,
     plan::{DeletionTracker, TrackerInput},
 };
-use super::{
-    Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, names::NODE_LIFECYCLE, node::NoInstances,
-};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, node::NoInstances};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_ready, provider_id, taints, uid},
@@ -64,8 +62,7 @@ impl NodeLifecycleController {
         provider: Arc<dyn CloudProvider>,
         config: NodeLifecycleControllerConfig,
     ) -> Result<Arc<Self>, NoInstances> {
-        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NODE_LIFECYCLE.canonical };
-        let source = InstanceStateSource::of(provider.as_ref(), &context.metrics).ok_or_else(missing)?;
+        let source = InstanceStateSource::of(provider.as_ref(), &context.metrics)?;
         let backoff = KeyBackoff { base: config.monitor_period, max: config.monitor_period.saturating_mul(12) };
         Ok(Arc::new(Self {
             context: context.clone(),
@@ -84,7 +81,7 @@ impl NodeLifecycleController {
         loop {
             let nodes = self.nodes.list();
             self.uids.store(Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect()));
-            self.tracker().forget(self.input(&self.uids.load()));
+            self.tracker.lock().forget(self.input(&self.uids.load()));
             self.note_ready(&nodes);
             nodes
                 .iter()
@@ -105,7 +102,7 @@ impl NodeLifecycleController {
     fn note_ready(&self, nodes: &[Arc<Node>]) {
         if !self.config.delete_uninitialized_after.is_zero() {
             let ready = nodes.iter().filter(|node| is_ready(node) && provider_id(node).is_none());
-            self.tracker().note_ready(ready.map(|node| uid(node).to_owned()));
+            self.tracker.lock().note_ready(ready.map(|node| uid(node).to_owned()));
         }
     }
 
@@ -113,23 +110,12 @@ impl NodeLifecycleController {
     fn input<'a>(&'a self, nodes: &'a BTreeSet<String>) -> TrackerInput<'a> {
         TrackerInput { nodes, now: self.context.clock.now(), config: &self.config }
     }
-
-    fn tracker(&self) -> MutexGuard<'_, DeletionTracker> {
-        self.tracker.lock()
-    }
-
-    fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
-        self.forbidden.lock()
-    }
 }
 
 impl Controller for NodeLifecycleController {
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let check = |key| {
-                let this = Arc::clone(&self);
-                async move { this.reconcile(&key).await }
-            };
+            let check = |key| Arc::clone(&self).reconcile(key);
             let seconds = self.context.metrics.monitor_nodes_duration.with_label_values::<&str>(&[]);
             let observe = |pass: Duration| seconds.observe(pass.as_secs_f64());
             let checks = self.queue.run_in_passes(Some(self.config.concurrent_syncs), &shutdown, check, observe);
@@ -138,10 +124,10 @@ impl Controller for NodeLifecycleController {
     }
 
     fn status(&self) -> ControllerStatus {
-        let crowd = self.tracker().mass_deletion(self.input(&self.uids.load()));
+        let crowd = self.tracker.lock().mass_deletion(self.input(&self.uids.load()));
         let held_back = crowd.map_or_else(|| "no".to_owned(), |crowd| crowd.to_string());
         ControllerStatus {
-            problem: self.forbidden().clone(),
+            problem: self.forbidden.lock().clone(),
             unsettled: self.queue.unsettled(),
             facts: vec![("node deletions held back".to_owned(), held_back)],
             ..ControllerStatus::default()

@@ -29,24 +29,29 @@ mod plan;
 mod reconcile;
 mod write_plan;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
 
 pub use config::{NodeMaskSizes, RESYNC_PERIOD, RouteControllerConfig, RouteControllerError};
 pub use events::EVENTS;
-use reconcile::RouteReconciler;
 
-use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, SingleKey};
+use self::{drift::RouteDriftChange, reconcile::LastRouteReconcile};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, restoration::Restoration};
 #[cfg(doc)]
 use crate::cloud_provider::CloudError;
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, Routes, WritePlan},
     node::pod_cidrs,
     runtime::{
-        informer::ObjectChange, shutdown::Shutdown, store::ObjectKey, work_queue::ReconcilePriority, worker::ReconcileQueue,
+        informer::ObjectChange,
+        shutdown::Shutdown,
+        store::{InformerStore, ObjectKey},
+        work_queue::ReconcilePriority,
+        worker::ReconcileQueue,
     },
 };
 
@@ -57,19 +62,25 @@ pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
 const MAX_CONDITION_REPAIRS: usize = 20;
 
 /// The only key: all routes of the cluster.
-const ALL_ROUTES: SingleKey = SingleKey("routes");
+const ALL_ROUTES: &str = "routes";
 
 pub struct RouteController {
-    queue: ReconcileQueue<SingleKey>,
+    queue: ReconcileQueue<&'static str>,
     /// Nodes whose condition changed.
     condition_queue: ReconcileQueue<ObjectKey>,
-    reconciler: Arc<RouteReconciler>,
-    resync_period: Duration,
+    context: ControllerContext,
+    provider: Arc<dyn CloudProvider>,
+    routes: Arc<dyn Routes>,
+    nodes: InformerStore<Node>,
+    config: RouteControllerConfig,
+    /// Of the last reconcile, for status pages.
+    last_reconcile: Mutex<LastRouteReconcile>,
+    /// The last repair of the condition of each Node that another writer changed.
+    condition_repairs: Mutex<HashMap<ObjectKey, Restoration>>,
 }
 
 impl RouteController {
     /// Subscribes to the informers.
-    #[expect(clippy::needless_pass_by_value, reason = "every controller is built from the same arguments")]
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -100,13 +111,24 @@ impl RouteController {
                 }
             });
         }
-        let resync_period = config.resync_period();
-        let reconciler = RouteReconciler::new(context, provider, routes, informers.nodes.store(), &config);
-        Ok(Arc::new(Self { queue, condition_queue, reconciler: Arc::new(reconciler), resync_period }))
+        for change in RouteDriftChange::ALL {
+            drop(context.metrics.route_drift_total.with_label_values(&[change.as_str()]));
+        }
+        Ok(Arc::new(Self {
+            queue,
+            condition_queue,
+            context: context.clone(),
+            provider,
+            routes,
+            nodes: informers.nodes.store(),
+            config,
+            last_reconcile: Mutex::default(),
+            condition_repairs: Mutex::default(),
+        }))
     }
 
     async fn resync(&self) {
-        let mut ticks = tokio::time::interval(self.resync_period);
+        let mut ticks = tokio::time::interval(self.config.resync_period());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -114,17 +136,10 @@ impl RouteController {
         }
     }
 
-    async fn work(&self, shutdown: &Shutdown) {
-        let reconcile = |_| {
-            let reconciler = Arc::clone(&self.reconciler);
-            async move { reconciler.reconcile().await }
-        };
-        let repair = |key: ObjectKey| {
-            let reconciler = Arc::clone(&self.reconciler);
-            async move { reconciler.repair_condition(&key).await }
-        };
+    async fn work(self: &Arc<Self>, shutdown: &Shutdown) {
+        let repair = |key| Arc::clone(self).repair_condition(key);
         tokio::join!(
-            self.queue.run(Some(1), shutdown, reconcile),
+            self.queue.run(Some(1), shutdown, |_| Arc::clone(self).reconcile()),
             self.condition_queue.run(Some(MAX_CONDITION_REPAIRS), shutdown, repair)
         );
     }
@@ -153,12 +168,12 @@ impl Controller for RouteController {
     }
 
     fn plan(&self, _: &ServiceScope) -> BoxFuture<'_, CloudResult<WritePlan>> {
-        self.reconciler.write_plan().boxed()
+        self.write_plan().boxed()
     }
 
     fn status(&self) -> ControllerStatus {
         let unsettled = self.queue.unsettled().into_iter().chain(self.condition_queue.unsettled()).collect();
-        ControllerStatus { unsettled, ..self.reconciler.status() }
+        ControllerStatus { unsettled, ..self.reconcile_status() }
     }
 
     fn observe(&self) {

@@ -36,10 +36,7 @@ mod restore;
 pub mod status_patch;
 mod write_plan;
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::{
@@ -50,13 +47,13 @@ use parking_lot::Mutex;
 
 pub use config::ServiceControllerConfig;
 pub use prune::{prune_endpoint_slice, service_informer};
+pub use reconcile::ServiceController;
 
 use self::{
     cache::ServiceCache,
     keys::{ALL_HOSTS, ALL_NODES, COALESCING_DELAY},
     missing_right::MissingRight,
     needs_update::{change_event, may_be_same_request},
-    reconcile::ServiceReconciler,
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope};
 use crate::{
@@ -75,12 +72,6 @@ use crate::{
 #[error("the cloud provider {0:?} does not support external load balancers")]
 pub struct NoLoadBalancer(String);
 
-pub struct ServiceController {
-    reconciler: Arc<ServiceReconciler>,
-    limit: Option<usize>,
-    resync_period: Duration,
-}
-
 /// Builds the controller and subscribes it to the informers.
 #[expect(clippy::needless_pass_by_value, reason = "all controllers are built with the same arguments")]
 pub fn new(
@@ -92,7 +83,7 @@ pub fn new(
     let balancer = provider.load_balancer().ok_or_else(|| NoLoadBalancer(provider.provider_name().to_owned()))?;
     let limit = effective_limit(config.concurrent_syncs, &*balancer);
     let metrics = || Arc::clone(&context.metrics);
-    let reconciler = Arc::new(ServiceReconciler {
+    let controller = Arc::new(ServiceController {
         context: context.clone(),
         client: informers.services.filtered(context.writer.client().clone()),
         services: informers.services.store(),
@@ -108,14 +99,16 @@ pub fn new(
         host_changes: 0.into(),
         conditions_are_dropped: false.into(),
         missing_right: MissingRight::default(),
+        limit,
+        resync_period: config.resync_period,
     });
-    let observer = Arc::clone(&reconciler);
+    let observer = Arc::clone(&controller);
     informers.services.subscribe(move |change| observer.observe_service(change));
-    let observer = Arc::clone(&reconciler);
+    let observer = Arc::clone(&controller);
     informers.nodes.subscribe(move |change| observer.observe_node(change));
-    let observer = Arc::clone(&reconciler);
+    let observer = Arc::clone(&controller);
     informers.namespaces.subscribe(move |change| observer.observe_namespace(change));
-    Ok(Arc::new(ServiceController { reconciler, limit, resync_period: config.resync_period }))
+    Ok(controller)
 }
 
 /// Returns the largest number of concurrent Services, `None` for no limit: the requested one, or the one that the provider
@@ -131,7 +124,7 @@ fn effective_limit(requested_limit: usize, balancer: &dyn LoadBalancer) -> Optio
     balancer.max_in_flight()
 }
 
-impl ServiceReconciler {
+impl ServiceController {
     fn observe_service(&self, change: &ObjectChange<Service>) {
         let vanished = self.cache().observe(change, self.context.writer.leadership().is_leading());
         let priority = match change {
@@ -213,23 +206,20 @@ impl ServiceReconciler {
     }
 
     /// Enqueues a check of every load balancer, with the lowest priority.
-    fn resync(&self) {
+    fn enqueue_all(&self) {
         let keys = self.cache().verify_all();
         keys.into_iter().for_each(|key| self.queue.add(key, ReconcilePriority::Resync));
     }
-}
 
-impl ServiceController {
-    async fn work(&self, shutdown: &Shutdown) {
-        let reconciler = &self.reconciler;
+    async fn work(self: &Arc<Self>, shutdown: &Shutdown) {
         let sync_nodes = |_| {
-            let reconciler = Arc::clone(reconciler);
-            async move { reconciler.sync_nodes() }
+            let this = Arc::clone(self);
+            async move { this.sync_nodes() }
         };
         tokio::join!(
-            reconciler.queue.run(self.limit, shutdown, |key| Arc::clone(reconciler).reconcile(key)),
-            reconciler.node_queue.run(Some(1), shutdown, sync_nodes),
-            reconciler.host_queue.run(Some(1), shutdown, |_| Arc::clone(reconciler).sync_hosts())
+            self.queue.run(self.limit, shutdown, |key| Arc::clone(self).reconcile(key)),
+            self.node_queue.run(Some(1), shutdown, sync_nodes),
+            self.host_queue.run(Some(1), shutdown, |_| Arc::clone(self).sync_hosts())
         );
     }
 
@@ -238,23 +228,22 @@ impl ServiceController {
             return;
         }
         while shutdown.run_until_begun(tokio::time::sleep(self.resync_period)).await.is_some() {
-            self.reconciler.resync();
+            self.enqueue_all();
         }
     }
 
     /// Follows the provider's changes: syncs hosts, or compares all load balancers.
     async fn follow_provider(&self, shutdown: &Shutdown) {
-        let balancer = &self.reconciler.balancer;
         let hosts = async {
             loop {
-                balancer.hosts_changed().await;
-                self.reconciler.host_queue.add(ALL_HOSTS, ReconcilePriority::NodeChange);
+                self.balancer.hosts_changed().await;
+                self.host_queue.add(ALL_HOSTS, ReconcilePriority::NodeChange);
             }
         };
         let configuration = async {
             loop {
-                balancer.configuration_changed().await;
-                self.reconciler.resync();
+                self.balancer.configuration_changed().await;
+                self.enqueue_all();
             }
         };
         tokio::select! {
@@ -267,8 +256,8 @@ impl ServiceController {
 
     /// Waits for the initial lists. With an empty Node store, every load balancer would lose its hosts.
     async fn synced(&self) {
-        self.reconciler.nodes.synced().await;
-        self.reconciler.services.synced().await;
+        self.nodes.synced().await;
+        self.services.synced().await;
     }
 }
 
@@ -278,45 +267,45 @@ impl Controller for ServiceController {
             if shutdown.run_until_begun(self.synced()).await.is_none() {
                 return;
             }
-            if let Some(problem) = self.reconciler.balancer.problem() {
+            if let Some(problem) = self.balancer.problem() {
                 tracing::error!("{problem}");
             }
             tokio::join!(
                 self.work(&shutdown),
                 self.follow_provider(&shutdown),
-                self.reconciler.resync_hosts(&shutdown),
+                self.resync_hosts(&shutdown),
                 self.resync(&shutdown)
             );
         })
     }
 
     fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
-        self.reconciler.write_plan(scope).boxed()
+        self.write_plan(scope).boxed()
     }
 
     fn status(&self) -> ControllerStatus {
-        let nodes = self.reconciler.node_queue.unsettled().into_iter().chain(self.reconciler.host_queue.unsettled());
-        let hosts = self.reconciler.hosts().nodes.len();
+        let nodes = self.node_queue.unsettled().into_iter().chain(self.host_queue.unsettled());
+        let hosts = self.hosts().nodes.len();
         let limit = self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         let mut facts = vec![("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)];
-        let stages = self.reconciler.cache().phases();
+        let stages = self.cache().phases();
         facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
-        let services = self.reconciler.queue.unsettled();
-        let cache = self.reconciler.cache();
+        let services = self.queue.unsettled();
+        let cache = self.cache();
         let classed = |row: UnsettledKey| UnsettledKey { class: cache.phase_of(&row.key), ..row };
         let unsettled: Vec<UnsettledKey> = services.into_iter().map(classed).chain(nodes).collect();
         let drift = cache.drift.latest();
         drop(cache);
-        let problem = self.reconciler.balancer.problem().or_else(|| self.reconciler.missing_right.reason());
+        let problem = self.balancer.problem().or_else(|| self.missing_right.reason());
         ControllerStatus { problem, unsettled, facts, drift }
     }
 
     fn observe(&self) {
-        let ControllerContext { metrics, clock, writer, .. } = &self.reconciler.context;
-        self.reconciler.cache().publish(metrics, writer.leadership().is_leading(), clock.now());
-        self.reconciler.queue.observe();
-        self.reconciler.node_queue.observe();
-        self.reconciler.host_queue.observe();
+        let ControllerContext { metrics, clock, writer, .. } = &self.context;
+        self.cache().publish(metrics, writer.leadership().is_leading(), clock.now());
+        self.queue.observe();
+        self.node_queue.observe();
+        self.host_queue.observe();
     }
 }
 

@@ -4,26 +4,6 @@ use std::{borrow::Cow, marker::PhantomData};
 
 use super::value::{FlagValue, InvalidFlagValue, parse_all};
 
-/// Whether a flag changes anything in this program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FlagEffect {
-    /// It does.
-    Effective,
-    /// Accepted because upstream accepts it; the reason why it means nothing here is told at start.
-    Ignored(&'static str),
-}
-
-/// Who is told about a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FlagVisibility {
-    /// Everybody.
-    Shown,
-    /// Left out of `--help`.
-    Hidden,
-    /// Left out of `--help`; whoever uses it is told this.
-    Deprecated(&'static str),
-}
-
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct FlagSpec {
@@ -43,10 +23,12 @@ pub struct FlagSpec {
     pub default: &'static str,
     /// Help text.
     pub help: &'static str,
-    /// Whether it does anything.
-    pub effect: FlagEffect,
-    /// Whether it is shown.
-    pub visibility: FlagVisibility,
+    /// Reason why it means nothing here, reported at start. Upstream accepts it.
+    pub ignored: Option<&'static str>,
+    /// Whether `--help` leaves it out.
+    pub hidden: bool,
+    /// Advice to the users of a deprecated flag, which `--help` leaves out.
+    pub deprecated: Option<&'static str>,
     check: fn(&[String]) -> Result<String, InvalidFlagValue>,
 }
 
@@ -81,8 +63,9 @@ impl<T: FlagValue> TypedFlag<T> {
             repeated: T::REPEATED,
             default,
             help,
-            effect: FlagEffect::Effective,
-            visibility: FlagVisibility::Shown,
+            ignored: None,
+            hidden: false,
+            deprecated: None,
             check: check::<T>,
         };
         Self { spec, value: PhantomData }
@@ -90,19 +73,19 @@ impl<T: FlagValue> TypedFlag<T> {
 
     /// Accepted without effect, for this reason.
     pub const fn ignored(mut self, reason: &'static str) -> Self {
-        self.spec.effect = FlagEffect::Ignored(reason);
+        self.spec.ignored = Some(reason);
         self
     }
 
     /// Left out of `--help`.
     pub const fn hidden(mut self) -> Self {
-        self.spec.visibility = FlagVisibility::Hidden;
+        self.spec.hidden = true;
         self
     }
 
     /// Whoever uses it is told this.
     pub const fn deprecated(mut self, advice: &'static str) -> Self {
-        self.spec.visibility = FlagVisibility::Deprecated(advice);
+        self.spec.deprecated = Some(advice);
         self
     }
 

@@ -25,7 +25,7 @@ pub struct ListenError {
 
 pub(super) struct ProbeListener {
     listener: TcpListener,
-    local: SocketAddr,
+    pub(super) local: SocketAddr,
 }
 
 impl ProbeListener {
@@ -35,10 +35,6 @@ impl ProbeListener {
         let bound = listen_socket::listen_everywhere(port, options)
             .and_then(|listener| Ok(Self { local: listener.local_addr()?, listener }));
         bound.map_err(|source| ListenError { port, source })
-    }
-
-    pub(super) fn local(&self) -> SocketAddr {
-        self.local
     }
 
     pub(super) async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
@@ -56,10 +52,10 @@ mod tests {
     #[tokio::test]
     async fn both_families_are_served_and_a_taken_port_is_named() {
         let listener = ProbeListener::bind(0).unwrap();
-        let port = listener.local().port();
+        let port = listener.local.port();
         for client in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
             // A machine without IPv6 has one family to serve.
-            if client.is_ipv6() && listener.local().is_ipv4() {
+            if client.is_ipv6() && listener.local.is_ipv4() {
                 continue;
             }
             let (connected, accepted) = tokio::join!(TcpStream::connect((client, port)), listener.accept());

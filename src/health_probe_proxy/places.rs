@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Open connections in all. Azure probes each Node every few seconds, over one connection at a time for each probe.
 pub(super) const MOST: usize = 128;
@@ -36,7 +36,7 @@ impl ProbePlaces {
     /// Acquires a slot for a client with this address, if there is one.
     pub(super) fn take(&self, address: IpAddr) -> Option<ProbePlace> {
         let client = client_of(address);
-        let mut slots_by_client = self.slots_by_client();
+        let mut slots_by_client = self.slots_by_client.lock();
         let own = slots_by_client.get(&client).copied().unwrap_or_default();
         let others = slots_by_client.iter().filter(|(client, _)| **client != AZURE).map(|(_, count)| count);
         let is_full = client != AZURE && others.sum::<usize>() >= MOST - MOST_OF_ONE;
@@ -46,10 +46,6 @@ impl ProbePlaces {
         slots_by_client.insert(client, own + 1);
         drop(slots_by_client);
         Some(ProbePlace { table: self.clone(), client })
-    }
-
-    fn slots_by_client(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.slots_by_client.lock()
     }
 }
 
@@ -64,7 +60,7 @@ fn client_of(address: IpAddr) -> IpAddr {
 
 impl Drop for ProbePlace {
     fn drop(&mut self) {
-        let mut slots_by_client = self.table.slots_by_client();
+        let mut slots_by_client = self.table.slots_by_client.lock();
         match slots_by_client.get_mut(&self.client) {
             Some(own) if *own > 1 => *own -= 1,
             _ => drop(slots_by_client.remove(&self.client)),
@@ -89,7 +85,7 @@ mod tests {
         held.pop();
         assert!(table.take(client(1)).is_some());
         drop(held);
-        assert!(table.slots_by_client().is_empty());
+        assert!(table.slots_by_client.lock().is_empty());
     }
 
     #[test]
@@ -103,7 +99,7 @@ mod tests {
         drop(held);
         assert!(table.take(client(200)).is_some());
         drop(probes);
-        assert!(table.slots_by_client().is_empty());
+        assert!(table.slots_by_client.lock().is_empty());
     }
 
     #[test]
@@ -113,6 +109,6 @@ mod tests {
         let held: Vec<_> = (0..MOST_OF_ONE).map(|host| take(1, u16::try_from(host).unwrap()).unwrap()).collect();
         assert!(take(1, 100).is_none() && take(2, 0).is_some());
         drop(held);
-        assert!(table.slots_by_client().is_empty());
+        assert!(table.slots_by_client.lock().is_empty());
     }
 }

@@ -22,16 +22,18 @@ impl Metrics {
     /// Makes the series; what has been counted already stays.
     pub fn make_first_values(&self, provider: &str) {
         for call in CHANGING_CALLS {
-            each(&ERROR_CLASSES, |class| touch(&self.provider_call_errors_total, &[provider, call, class]));
+            ERROR_CLASSES.into_iter().for_each(|class| touch(&self.provider_call_errors_total, &[provider, call, class]));
         }
         for resource in INFORMERS {
-            each(&INFORMER_OPERATIONS, |operation| touch(&self.informer_restarts_total, &[resource, operation]));
+            INFORMER_OPERATIONS
+                .into_iter()
+                .for_each(|operation| touch(&self.informer_restarts_total, &[resource, operation]));
             touch(&self.informer_malformed_total, &[resource]);
         }
-        each(&DELETIONS_REFUSED, |reason| touch(&self.node_deletions_refused_total, &[reason]));
-        each(&EVENTS_DISCARDED, |reason| touch(&self.events_discarded_total, &[reason]));
-        each(&CONNECTIONS_REFUSED, |reason| touch(&self.serving_connections_refused_total, &[reason]));
-        each(&REQUESTS_REFUSED, |reason| touch(&self.serving_requests_refused_total, &[reason]));
+        DELETIONS_REFUSED.into_iter().for_each(|reason| touch(&self.node_deletions_refused_total, &[reason]));
+        EVENTS_DISCARDED.into_iter().for_each(|reason| touch(&self.events_discarded_total, &[reason]));
+        CONNECTIONS_REFUSED.into_iter().for_each(|reason| touch(&self.serving_connections_refused_total, &[reason]));
+        REQUESTS_REFUSED.into_iter().for_each(|reason| touch(&self.serving_requests_refused_total, &[reason]));
         self.make_unlabelled();
     }
 
@@ -47,10 +49,6 @@ impl Metrics {
         ];
         histograms.into_iter().for_each(|histogram| drop(histogram.with_label_values::<&str>(&[])));
     }
-}
-
-fn each(labels: &[&str], make: impl Fn(&str)) {
-    labels.iter().for_each(|label| make(label));
 }
 
 fn touch(counter: &CounterVec, labels: &[&str]) {

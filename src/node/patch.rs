@@ -9,7 +9,7 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::labels::Labels;
 
@@ -49,32 +49,24 @@ fn printed_taint(taint: &Taint) -> String {
     format!("{}:{}", taint.key, taint.effect)
 }
 
-fn metadata(node: &Node) -> Map<String, Value> {
-    let mut metadata = Map::new();
-    if let Some(version) = &node.metadata.resource_version {
-        metadata.insert("resourceVersion".into(), json!(version));
-    }
-    metadata
+fn metadata(node: &Node) -> Value {
+    let version = node.metadata.resource_version.as_ref();
+    version.map_or_else(|| json!({}), |version| json!({ "resourceVersion": version }))
 }
 
 /// Returns the patch of the Node itself.
 pub fn node(node: &Node, changes: &NodeChanges) -> Value {
-    let mut metadata = metadata(node);
+    let mut body = json!({ "metadata": metadata(node) });
     if !changes.labels.is_empty() {
-        metadata.insert("labels".into(), json!(changes.labels));
+        body["metadata"]["labels"] = json!(changes.labels);
     }
-    let mut spec = Map::new();
     if let Some(id) = &changes.provider_id {
-        spec.insert("providerID".into(), json!(id));
+        body["spec"]["providerID"] = json!(id);
     }
     if let Some(taints) = &changes.taints {
-        spec.insert("taints".into(), if taints.is_empty() { Value::Null } else { json!(taints) });
+        body["spec"]["taints"] = if taints.is_empty() { Value::Null } else { json!(taints) };
     }
-    let mut body = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
-    if !spec.is_empty() {
-        body.insert("spec".into(), Value::Object(spec));
-    }
-    Value::Object(body)
+    body
 }
 
 /// Returns `body` for the Node at `newest`, the version that this process has written since the decision, if any.

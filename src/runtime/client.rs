@@ -42,7 +42,7 @@ pub use self::error_text::with_causes;
 pub use self::list::list_all;
 pub use self::read_only::{ReadOnlyRefusal, read_only};
 use self::{
-    credentials::{KubeCredentials, static_login, with_credentials},
+    credentials::{KubeCredentials, send_with, static_login},
     fence::check_write,
     rate_limit::{RateLimit, ServerFairness},
     request_metrics::RequestMetrics,
@@ -166,12 +166,13 @@ impl KubeClients {
 
     /// Creates a client for reads and writes whose user agent ends with `component`.
     pub fn for_component(&self, component: &str) -> Result<Client, kube::Error> {
-        self.rate_limited_client(self.config(component), self.credentials.clone(), None, None)
+        self.rate_limited_client(self.config(component), self.credentials.clone(), RequestSteps::default())
     }
 
     /// Creates a client that writes only while `leadership` holds, which is checked when the request leaves.
     pub fn for_writer(&self, component: &str, leadership: Leadership) -> Result<Client, kube::Error> {
-        self.rate_limited_client(self.config(component), self.credentials.clone(), None, Some(leadership))
+        let steps = RequestSteps { leadership: Some(leadership), ..RequestSteps::default() };
+        self.rate_limited_client(self.config(component), self.credentials.clone(), steps)
     }
 
     /// Creates a client for watches, without a rate limit. It leaves deadlines to the informers, which count expirations.
@@ -202,7 +203,8 @@ impl KubeClients {
     ) -> Result<Client, kube::Error> {
         let mut config = self.config(component);
         config.auth_info = AuthInfo::default();
-        self.rate_limited_client(config, KubeCredentials::Static, Some(token), Some(leadership))
+        let steps = RequestSteps { leadership: Some(leadership), token: Some(token), ..RequestSteps::default() };
+        self.rate_limited_client(config, KubeCredentials::Static, steps)
     }
 
     /// Creates a client for the reviews of the secure port, which limits them itself: unauthenticated callers may delay only
@@ -229,77 +231,59 @@ impl KubeClients {
         steps: RequestSteps,
     ) -> Result<ClientBuilder<RequestService<KubeHttpService>>, kube::Error> {
         let metrics = RequestMetrics::new(server_host(&config), Arc::clone(&self.metrics));
-        let base = self.base_service(&config, credentials, sharing, steps.leadership.clone(), metrics.clone())?;
-        let steps = RequestSteps { metrics: Some(metrics), ..steps };
-        Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&steps))
-    }
-
-    /// Builds the layers from the credentials down to the connections.
-    fn base_service(
-        &self,
-        config: &Config,
-        credentials: KubeCredentials,
-        sharing: ConnectionSharing,
-        leadership: Option<Leadership>,
-        metrics: RequestMetrics,
-    ) -> Result<KubeHttpService, kube::Error> {
         let tls = KubeClientTls::load(config.clone(), self.authorities.clone(), credentials.exec_plugin(), sharing)?;
-        let transport = KubeTransport::new(config, tls)?;
+        let transport = KubeTransport::new(&config, tls)?;
         let login = static_login(&config.auth_info).map_err(|reason| kube::Error::Service(reason.into()))?;
+        let leadership = steps.leadership.clone();
         let fenced = ServiceBuilder::new()
             // Once more: a plugin may have taken long.
             .filter(move |request: http::Request<Body>| check_write(leadership.as_ref(), request.method()).map(|()| request))
             .service(service_fn(move |request: http::Request<Body>| transport.send(request)));
-        let service = ServiceBuilder::new()
+        let retries = metrics.clone();
+        let service: KubeHttpService = ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .map_request(move |mut request: http::Request<Body>| {
                 request.headers_mut().extend(login.clone().map(|value| (AUTHORIZATION, value)));
                 request
             })
             .layer(config.extra_headers_layer()?)
-            .service(with_credentials(credentials, metrics, fenced));
-        Ok(service.boxed())
+            .service(service_fn(move |request: http::Request<Body>| {
+                send_with(credentials.clone(), retries.clone(), fenced.clone(), request)
+            }))
+            .boxed();
+        let steps = RequestSteps { metrics: Some(metrics), ..steps };
+        Ok(ClientBuilder::new(service, config.default_namespace).with_layer(&steps))
     }
 
     fn rate_limited_client(
         &self,
         config: Config,
         credentials: KubeCredentials,
-        token: Option<ServiceAccountToken>,
-        leadership: Option<Leadership>,
+        steps: RequestSteps,
     ) -> Result<Client, kube::Error> {
         let KubeClientConfig { qps, burst, limit_unless_fair, .. } = self.settings;
         let fairness = limit_unless_fair.then(|| self.fairness.clone());
         let limit = RateLimit::new(qps, burst, fairness, server_host(&config), Arc::clone(&self.metrics));
         let throttle = Some(RetryAfterThrottle::default());
-        let steps = RequestSteps { limit: Some(limit), throttle, leadership, token, ..RequestSteps::with_deadlines() };
+        let steps = RequestSteps { limit: Some(limit), throttle, has_deadlines: true, ..steps };
         let builder = self.builder(config, credentials, ConnectionSharing::Shared, steps)?;
         Ok(builder.with_layer(&ConcurrencyLimitLayer::new(MAX_CONCURRENT_REQUESTS)).build())
     }
 }
 
-/// Creates a client over `service` with the deadlines of [`KubeClients`] and without limits, for servers in the same
-/// process.
-pub fn client_over_service<S, B>(service: S) -> Client
+/// Creates a client over `service` with the deadlines of [`KubeClients`], for servers in the same process.
+///
+/// Requests wait for a `limit` of queries per second and a burst, whatever limits the server reports.
+pub fn client_over_service<S, B>(service: S, limit: Option<(f32, u32, &Arc<Metrics>)>) -> Client
 where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,
     S::Future: Send + 'static,
     B: hyper::body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    ClientBuilder::new(service, "default").with_layer(&RequestSteps::with_deadlines()).build()
-}
-
-/// Creates a client over `service` whose requests wait for `qps`, whatever limits the server reports.
-pub fn limited_client_over_service<S, B>(service: S, qps: f32, burst: u32, metrics: &Arc<Metrics>) -> Client
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,
-    S::Future: Send + 'static,
-    B: hyper::body::Body<Data = bytes::Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    let limit = RateLimit::new(qps, burst, None, "in-process".to_owned(), Arc::clone(metrics));
-    let steps = RequestSteps { limit: Some(limit), ..RequestSteps::with_deadlines() };
+    let limit =
+        limit.map(|(qps, burst, metrics)| RateLimit::new(qps, burst, None, "in-process".to_owned(), Arc::clone(metrics)));
+    let steps = RequestSteps { limit, ..RequestSteps::with_deadlines() };
     ClientBuilder::new(service, "default").with_layer(&steps).build()
 }
 

@@ -62,15 +62,7 @@ impl EventDescription {
 
 /// Returns a reference to `object`, with its UID.
 pub fn object_reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(K::api_version(&()).into_owned()),
-        kind: Some(K::kind(&()).into_owned()),
-        name: object.meta().name.clone(),
-        namespace: object.meta().namespace.clone(),
-        uid: object.meta().uid.clone(),
-        resource_version: object.meta().resource_version.clone(),
-        field_path: None,
-    }
+    ObjectReference { resource_version: object.meta().resource_version.clone(), ..object.object_ref(&()) }
 }
 
 /// Takes events for one source component. Clones are the same recorder.

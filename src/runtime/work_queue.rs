@@ -151,11 +151,6 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         }
     }
 
-    /// Makes `key` due now.
-    pub fn add(&mut self, key: K, priority: ReconcilePriority, now: Instant) {
-        self.add_at(key, priority, now);
-    }
-
     /// Makes `key` due at `due`, or earlier if it is so already.
     pub fn add_at(&mut self, key: K, priority: ReconcilePriority, due: Instant) {
         let waits = self.entries.get(&key).is_some_and(|e| e.reason.is_some() && e.pending.is_some());
@@ -177,12 +172,8 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         let old = entry.pending.replace(merged);
         if !running {
             old.iter().for_each(|old| self.unschedule(&key, *old));
-            self.schedule(key, merged);
+            self.scheduled.insert((merged.due, merged.order, key));
         }
-    }
-
-    fn schedule(&mut self, key: K, pending: PendingKey) {
-        self.scheduled.insert((pending.due, pending.order, key));
     }
 
     fn unschedule(&mut self, key: &K, pending: PendingKey) {
@@ -241,7 +232,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         (entry.failures, entry.reason) = (failures, reason);
         let pending = entry.pending;
         if let Some(pending) = pending {
-            self.schedule(key.clone(), pending);
+            self.scheduled.insert((pending.due, pending.order, key.clone()));
         }
         if let Some(delay) = delay {
             let priority = pending.map_or(ReconcilePriority::Resync, |pending| pending.priority);

@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use super::{
@@ -58,10 +58,6 @@ where
         Self { shared: Arc::new(ReconcileQueueShared { name, state, wake: Notify::new(), clock, metrics }) }
     }
 
-    fn state(&self) -> MutexGuard<'_, WorkQueue<K>> {
-        self.shared.state.lock()
-    }
-
     /// Makes `key` due now.
     pub fn add(&self, key: K, priority: ReconcilePriority) {
         self.add_after(key, priority, Duration::ZERO);
@@ -69,25 +65,25 @@ where
 
     /// Makes `key` due after `delay`, or earlier if it is so already.
     pub fn add_after(&self, key: K, priority: ReconcilePriority, delay: Duration) {
-        self.state().add_at(key, priority, self.shared.clock.now() + delay);
+        self.shared.state.lock().add_at(key, priority, self.shared.clock.now() + delay);
         self.shared.wake.notify_one();
     }
 
     /// Takes out `key`, whose object is gone and leaves nothing to do.
     pub fn forget(&self, key: &K) {
-        self.state().forget(key);
+        self.shared.state.lock().forget(key);
     }
 
     /// Returns all keys that are pending, running or failing, in key order.
     pub fn unsettled(&self) -> Vec<UnsettledKey> {
-        self.state().unsettled(self.shared.clock.now())
+        self.shared.state.lock().unsettled(self.shared.clock.now())
     }
 
     /// Brings the gauges up to date; called when metrics are read.
     pub fn observe(&self) {
         let now = self.shared.clock.now();
         let (depth, (sum, oldest), added) = {
-            let mut state = self.state();
+            let mut state = self.shared.state.lock();
             (state.depth(now), state.running_ages(now), state.take_added())
         };
         self.count_added(added);
@@ -99,7 +95,7 @@ where
 
     fn next(&self) -> NextKey<K> {
         let (next, added) = {
-            let mut state = self.state();
+            let mut state = self.shared.state.lock();
             (state.next(self.shared.clock.now()), state.take_added())
         };
         self.count_added(added);
@@ -121,7 +117,7 @@ where
             metrics.workqueue_retries_total.with_label_values(name).inc();
             tracing::warn!(queue = self.shared.name, %key, reason, "reconcile failed, retrying with back-off");
         }
-        let ran = self.state().finish(key, outcome, self.shared.clock.now());
+        let ran = self.shared.state.lock().finish(key, outcome, self.shared.clock.now());
         metrics.workqueue_work_duration.with_label_values(name).observe(ran.as_secs_f64());
     }
 
@@ -165,7 +161,7 @@ where
                 () = shutdown.begun() => break,
                 Some(ended) = running.join_next_with_id() => self.finish_task(ended, &mut keys),
                 () = self.shared.wake.notified(), if running.len() < limit => {}
-                () = sleep_until(wait_until), if wait_until.is_some() => {}
+                () = tokio::time::sleep_until(wait_until.unwrap_or(now)), if wait_until.is_some() => {}
             }
         }
         while let Some(ended) = running.join_next_with_id().await {
@@ -227,13 +223,6 @@ where
     match catch_unwind(AssertUnwindSafe(|| reconcile(key))) {
         Ok(work) => work.left_future(),
         Err(panic) => async move { resume_unwind(panic) }.right_future(),
-    }
-}
-
-async fn sleep_until(when: Option<Instant>) {
-    match when {
-        Some(when) => tokio::time::sleep_until(when).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -133,12 +133,12 @@ impl ApiServer {
 
     /// Returns a client whose waits end as on the network ([`client::client_over_service`]).
     pub fn client_with_deadlines_as(&self, user_agent: &str) -> kube::Client {
-        client::client_over_service(self.transport(user_agent).map_err(Into::into))
+        client::client_over_service(self.transport(user_agent).map_err(Into::into), None)
     }
 
-    /// Returns a client with a limit on its side ([`client::limited_client_over_service`]).
+    /// Returns a client with a limit on its side ([`client::client_over_service`]).
     pub fn limited_client_as(&self, user_agent: &str, qps: f32, burst: u32, metrics: &Arc<Metrics>) -> kube::Client {
-        client::limited_client_over_service(self.transport(user_agent).map_err(Into::into), qps, burst, metrics)
+        client::client_over_service(self.transport(user_agent).map_err(Into::into), Some((qps, burst, metrics)))
     }
 
     fn transport(

@@ -53,16 +53,11 @@ impl ConnectionActivity {
         let mut changes = self.0.subscribe();
         loop {
             let oldest = changes.borrow_and_update().responses.values().next().copied();
-            let deadline = async {
-                match oldest {
-                    Some(began) => sleep_until(began + RESPONSE_TIMEOUT).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let deadline = oldest.unwrap_or_else(Instant::now) + RESPONSE_TIMEOUT;
             tokio::select! {
                 biased;
                 _ = changes.changed() => {}
-                () = deadline => return,
+                () = sleep_until(deadline), if oldest.is_some() => return,
             }
         }
     }

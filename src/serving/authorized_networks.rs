@@ -21,23 +21,18 @@ pub(super) struct AuthorizedNetworks(Mutex<BTreeMap<PeerNetwork, Instant>>);
 impl AuthorizedNetworks {
     /// Records that a caller from `peer` was allowed a page that is not public.
     pub(super) fn add(&self, peer: PeerNetwork, now: Instant) {
-        self.with(|seen| {
-            seen.insert(peer, now);
-            if seen.len() > MAX_NETWORKS
-                && let Some(oldest) = seen.iter().min_by_key(|(_, at)| **at).map(|(peer, _)| *peer)
-            {
-                seen.remove(&oldest);
-            }
-        });
+        let mut seen = self.0.lock();
+        seen.insert(peer, now);
+        if seen.len() > MAX_NETWORKS
+            && let Some(oldest) = seen.iter().min_by_key(|(_, at)| **at).map(|(peer, _)| *peer)
+        {
+            seen.remove(&oldest);
+        }
     }
 
     /// Returns `true` if that happened shortly before `now`.
     pub(super) fn contains(&self, peer: PeerNetwork, now: Instant) -> bool {
-        self.with(|seen| seen.get(&peer).is_some_and(|at| now.duration_since(*at) < AUTHORIZED_FOR))
-    }
-
-    fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<PeerNetwork, Instant>) -> R) -> R {
-        act(&mut self.0.lock())
+        self.0.lock().get(&peer).is_some_and(|at| now.duration_since(*at) < AUTHORIZED_FOR)
     }
 }
 

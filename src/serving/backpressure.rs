@@ -7,7 +7,7 @@
 use std::{
     io,
     pin::Pin,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -34,10 +34,14 @@ impl<S> BackpressureStream<S> {
         Self { stream, behind: None, reader: None }
     }
 
-    /// Fails when the time is over; else the stream is behind and the task is woken at that time.
-    fn poll_send_timeout(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+    /// Returns `polled` if it is ready. Else the stream is behind, and the task fails or is woken when the time is over.
+    fn or_timed_out<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            return polled;
+        }
         let behind = self.behind.get_or_insert_with(|| Box::pin(sleep(SEND)));
-        behind.as_mut().poll(context).map(|()| io::Error::new(io::ErrorKind::TimedOut, "the answer was not taken in time"))
+        let timed_out = || Err(io::Error::new(io::ErrorKind::TimedOut, "the answer was not taken in time"));
+        behind.as_mut().poll(context).map(|()| timed_out())
     }
 
     fn caught_up(&mut self) {
@@ -54,16 +58,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for BackpressureStream<S> {
             return Pin::new(&mut self.stream).poll_read(context, buffer);
         }
         self.reader = Some(context.waker().clone());
-        Poll::Ready(Err(ready!(self.poll_send_timeout(context))))
+        self.or_timed_out(Poll::Pending, context)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for BackpressureStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write(context, bytes) {
-            Poll::Ready(written) => Poll::Ready(written),
-            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
-        }
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.or_timed_out(written, context)
     }
 
     fn poll_write_vectored(
@@ -71,10 +73,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BackpressureStream<S> {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write_vectored(context, bytes) {
-            Poll::Ready(written) => Poll::Ready(written),
-            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
-        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.or_timed_out(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -82,20 +82,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BackpressureStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_flush(context) {
-            Poll::Ready(flushed) => {
-                self.caught_up();
-                Poll::Ready(flushed)
-            }
-            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_ready() {
+            self.caught_up();
         }
+        self.or_timed_out(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_shutdown(context) {
-            Poll::Ready(ended) => Poll::Ready(ended),
-            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
-        }
+        let ended = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.or_timed_out(ended, context)
     }
 }
 

@@ -43,8 +43,6 @@ pub struct SecureServingConfig {
     pub http2_max_streams: u32,
     /// Value of `--permit-port-sharing` (SO_REUSEPORT).
     pub permit_port_sharing: bool,
-    /// Value of `--permit-address-sharing` (SO_REUSEADDR).
-    pub permit_address_sharing: bool,
     /// `--profiling`: serve `/debug/*`.
     pub profiling: bool,
     /// Feature gate `ComponentFlagz`: serve `/flagz`.
@@ -74,7 +72,6 @@ impl Default for SecureServingConfig {
             disable_http2: false,
             http2_max_streams: 0,
             permit_port_sharing: false,
-            permit_address_sharing: false,
             profiling: true,
             flagz: true,
             statusz: true,

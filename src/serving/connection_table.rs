@@ -75,14 +75,13 @@ pub(super) struct ConnectionTable {
 impl ConnectionTable {
     /// Applies the rule to a connection from `peer`.
     pub(super) fn admission(&self, peer: PeerNetwork, now: Instant) -> ConnectionAdmission {
-        let rivals =
-            || self.open.values().map(|other| other.peer).filter(|other| other.is_same_host() == peer.is_same_host());
+        let rivals = || self.open.values().map(|other| other.peer).filter(|other| other.same_host == peer.same_host);
         let own = self.evictable(peer);
         if rivals().filter(|other| *other == peer).count() >= MAX_PER_NETWORK {
             let first = own.iter().find(|connection| past_grace(connection, now));
             return first.map_or(ConnectionAdmission::NetworkFull, replacing);
         }
-        let limit = if peer.is_same_host() { MAX_PER_NETWORK } else { MAX_CONNECTIONS };
+        let limit = if peer.same_host { MAX_PER_NETWORK } else { MAX_CONNECTIONS };
         if rivals().count() < limit {
             return ConnectionAdmission::Admit;
         }
@@ -90,7 +89,7 @@ impl ConnectionTable {
         let queues = networks.into_iter().map(|network| self.evictable(network));
         let heaviest = queues.max_by_key(|queue| (queue.len(), queue.first().copied().map(Reverse))).unwrap_or_default();
         let outweighs = heaviest.len() > own.len() + 1;
-        let candidates = if heaviest.is_empty() { self.longest_idle(peer.is_same_host()) } else { heaviest };
+        let candidates = if heaviest.is_empty() { self.longest_idle(peer.same_host) } else { heaviest };
         let first = candidates.iter().find(|connection| outweighs || past_grace(connection, now));
         first.map_or(ConnectionAdmission::Full, replacing)
     }
@@ -107,7 +106,7 @@ impl ConnectionTable {
 
     /// Returns the longest idle connection, if any.
     fn longest_idle(&self, same_host: bool) -> Vec<EvictionRank> {
-        let rivals = self.open.iter().filter(|(_, other)| other.peer.is_same_host() == same_host);
+        let rivals = self.open.iter().filter(|(_, other)| other.peer.same_host == same_host);
         rivals.map(eviction_rank).min_by_key(|(_, idle_since, id)| (*idle_since, *id)).into_iter().collect()
     }
 

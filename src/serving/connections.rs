@@ -85,17 +85,13 @@ impl ConnectionTrackerState {
 /// Held by an open connection, and given back when dropped.
 pub(super) struct ConnectionSlot {
     id: ConnectionId,
-    peer: PeerNetwork,
+    pub(super) peer: PeerNetwork,
     close: CancellationToken,
     connections: ConnectionTracker,
 }
 
 impl ConnectionSlot {
-    pub(super) fn peer(&self) -> PeerNetwork {
-        self.peer
-    }
-
-    /// Records that a request of the connection was allowed a page that is not public.
+    /// Records that a request of the connection was allowed a page that is not public: it may keep its slot.
     pub(super) fn set_authorized(&self) {
         let now = Instant::now();
         self.connections.with(|inner| inner.table.set_authorized(self.id, now));

@@ -68,11 +68,6 @@ pub struct HealthChecks {
 }
 
 impl HealthChecks {
-    /// Creates a registry without checks: all endpoints respond ok.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a check, or replaces the one of that name. Checks are called for every request, so they must be quick.
     pub fn add<F>(&self, name: impl Into<String>, endpoints: HealthEndpointSet, check: F)
     where
@@ -226,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_check_counts_where_it_is_registered_and_may_be_replaced_and_removed() {
-        let checks = HealthChecks::new();
+        let checks = HealthChecks::default();
         let names = |endpoint| checks.run(endpoint, |_| true).into_iter().map(|outcome| outcome.name).collect::<Vec<_>>();
         assert_eq!(names(HealthEndpoint::Healthz), ["ping"]);
         checks.add("leaderElection", HealthEndpointSet::ALL, || Ok(()));

@@ -81,19 +81,7 @@ pub(super) struct Http2Limits {
 pub(super) struct ConnectionPeer {
     /// The certificate chain shown in the handshake, leaf first; empty if none. Its key is proven, its issuer is not.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
-    slot: Arc<ConnectionSlot>,
-}
-
-impl ConnectionPeer {
-    /// Returns the network that the connection comes from.
-    pub(super) fn network(&self) -> PeerNetwork {
-        self.slot.peer()
-    }
-
-    /// Records that a request was allowed a page that is not public: the connection may keep its slot.
-    pub(super) fn set_authorized(&self) {
-        self.slot.set_authorized();
-    }
+    pub(super) slot: Arc<ConnectionSlot>,
 }
 
 pub(super) struct BoundListener {

@@ -156,7 +156,7 @@ async fn guard(
     if app.authorizer.is_open(authorized_path(request.uri().path())) {
         return next.run(request).await;
     }
-    let Some(share) = app.response_slots.try_acquire(peer.network()) else {
+    let Some(share) = app.response_slots.try_acquire(peer.slot.peer) else {
         app.count("answers");
         return too_many_requests("too many answers are being sent");
     };
@@ -177,8 +177,8 @@ async fn mark_authorized(
     next: Next,
 ) -> Response {
     if !user.is_anonymous() && !app.authorizer.is_open(authorized_path(request.uri().path())) {
-        peer.set_authorized();
-        app.authorized_networks.add(peer.network(), Instant::now());
+        peer.slot.set_authorized();
+        app.authorized_networks.add(peer.slot.peer, Instant::now());
     }
     next.run(request).await
 }
@@ -199,7 +199,7 @@ impl PagesState {
     }
 
     async fn user(&self, peer: &ConnectionPeer, headers: &HeaderMap) -> Result<RequestUser, Response> {
-        let identity = self.authenticator.authenticate(headers, &peer.certificates, peer.network()).await;
+        let identity = self.authenticator.authenticate(headers, &peer.certificates, peer.slot.peer).await;
         identity.map_err(|error| match error {
             AuthenticationError::TooMany => {
                 self.count("reviews");
@@ -216,7 +216,7 @@ impl PagesState {
 
     async fn authorized(&self, user: &RequestUser, peer: &ConnectionPeer, head: &Head) -> Result<(), Response> {
         let (verb, path) = (head.method.as_str().to_ascii_lowercase(), authorized_path(head.uri.path()));
-        match self.authorizer.authorize(user, peer.network(), &verb, path).await {
+        match self.authorizer.authorize(user, peer.slot.peer, &verb, path).await {
             Ok(AuthorizationDecision::Allow) => Ok(()),
             Ok(AuthorizationDecision::Deny(reason) | AuthorizationDecision::NoOpinion(reason)) => {
                 Err(refuse(StatusCode::FORBIDDEN, "Forbidden", &forbidden(user, &verb, path, &reason)))

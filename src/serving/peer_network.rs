@@ -20,7 +20,7 @@ pub(super) struct PeerNetwork {
     address: IpAddr,
     /// Whether the source address is the destination address, which no other host can show. So are probes of kubelet, when
     /// the program is in the network of the host.
-    same_host: bool,
+    pub(super) same_host: bool,
 }
 
 impl PeerNetwork {
@@ -28,10 +28,6 @@ impl PeerNetwork {
     pub(super) fn of(remote: IpAddr, local: IpAddr) -> Self {
         let (remote, local) = (remote.to_canonical(), local.to_canonical());
         Self { address: network(remote), same_host: remote == local }
-    }
-
-    pub(super) fn is_same_host(self) -> bool {
-        self.same_host
     }
 }
 
@@ -126,8 +122,8 @@ mod tests {
         for (one, other, same) in rows {
             assert_eq!(peer(one) == peer(other), same, "{one} {other}");
         }
-        assert!(peer("10.0.0.1").is_same_host() && peer("::ffff:10.0.0.1").is_same_host());
-        assert!(!peer("10.0.0.2").is_same_host());
+        assert!(peer("10.0.0.1").same_host && peer("::ffff:10.0.0.1").same_host);
+        assert!(!peer("10.0.0.2").same_host);
     }
 
     #[test]

@@ -65,17 +65,13 @@ impl ReviewBudget {
 
     /// Waits for a turn.
     pub(super) async fn wait_for_token(&self) {
-        let wait = self.with_bucket(|bucket| bucket.take(Instant::now()));
+        let wait = self.bucket.lock().take(Instant::now());
         if wait.is_zero() {
             return;
         }
         let mut abandoned = TokenRefund { budget: self, armed: true };
         sleep(wait).await;
         abandoned.armed = false;
-    }
-
-    fn with_bucket<R>(&self, act: impl FnOnce(&mut TokenBucket) -> R) -> R {
-        act(&mut self.bucket.lock())
     }
 }
 
@@ -107,7 +103,7 @@ struct TokenRefund<'a> {
 impl Drop for TokenRefund<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.budget.with_bucket(TokenBucket::give_back);
+            self.budget.bucket.lock().give_back();
         }
     }
 }

@@ -95,9 +95,7 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
         remembered.order.push_back(key);
         remembered.by_key.insert(key, CachedReview { value, size, expires_at: now + ttl });
     }
-}
 
-impl<V> ReviewCache<V> {
     /// Drops an answer that turned out to be no longer true.
     pub(super) fn forget(&self, key: &ReviewCacheKey) {
         self.entries.lock().forget(key);

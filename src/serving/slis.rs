@@ -13,8 +13,7 @@ const FAMILIES: [&str; 2] = ["kubernetes_healthcheck", "kubernetes_healthchecks_
 pub(super) fn observe(metrics: &Metrics, endpoint: HealthEndpoint, outcomes: &[ProbeResult]) {
     for outcome in outcomes {
         let Some(result) = &outcome.result else { continue };
-        let status = if result.is_ok() { "success" } else { "error" };
-        let value = if result.is_ok() { 1.0 } else { 0.0 };
+        let (status, value) = if result.is_ok() { ("success", 1.0) } else { ("error", 0.0) };
         metrics.healthcheck.with_label_values(&[outcome.name.as_str(), endpoint.name()]).set(value);
         metrics.healthchecks_total.with_label_values(&[outcome.name.as_str(), status, endpoint.name()]).inc();
     }

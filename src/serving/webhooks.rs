@@ -9,17 +9,17 @@ mod body;
 
 use std::{collections::BTreeMap, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body};
+use axum::{Router, body::Body, response::IntoResponse};
 use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::{Instant, timeout};
 
 use super::{
     ServingError,
-    config::{self, WebhookServingConfig},
+    config::WebhookServingConfig,
     connections::ConnectionTracker,
     listener::{self, Http2Limits},
-    tls,
+    open, tls,
 };
 use crate::{
     metrics::Metrics,
@@ -57,21 +57,8 @@ pub async fn serve_webhooks(
     clock: Clock,
     shutdown: &Shutdown,
 ) -> Result<ServedWebhooks, ServingError> {
-    let served = start(config, webhooks, metrics, clock, shutdown).await;
-    served.map_err(|error| ServingError::Webhooks(Box::new(error)))
-}
-
-async fn start(
-    config: &WebhookServingConfig,
-    webhooks: Vec<Arc<dyn AdmissionWebhook>>,
-    metrics: Arc<Metrics>,
-    clock: Clock,
-    shutdown: &Shutdown,
-) -> Result<ServedWebhooks, ServingError> {
-    config::validate(&config.secure)?;
-    let socket = listener::bind(&config.secure)?;
-    let certificates = tls::ServingCertificates::load(&config.secure, clock).await?;
-    let tls = tls::server_config(&config.secure, Arc::clone(&certificates))?;
+    let opened = open(&config.secure, clock).await;
+    let (socket, certificates, tls) = opened.map_err(|error| ServingError::Webhooks(Box::new(error)))?;
     shutdown.spawn(Arc::clone(&certificates).reload(config.secure.reload_interval, None, shutdown.clone()));
     let address = socket.local;
     let names: Vec<&str> = webhooks.iter().map(|webhook| webhook.name()).collect();
@@ -150,10 +137,7 @@ async fn judge(webhook: &dyn AdmissionWebhook, request: &AdmissionRequest) -> We
 
 fn respond((status, text): WebhookReply) -> Response<Body> {
     let kind = if status == StatusCode::OK { "application/json" } else { "text/plain; charset=utf-8" };
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    response
+    (status, [(header::CONTENT_TYPE, kind)], Body::from(text)).into_response()
 }
 
 #[cfg(test)]

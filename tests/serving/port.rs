@@ -48,7 +48,7 @@ pub(crate) fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> 
     let (gauges, verbosity) = (Arc::clone(&metrics), Arc::clone(verbosity));
     ServingDeps {
         metrics,
-        health: HealthChecks::new(),
+        health: HealthChecks::default(),
         reviews: api.map(|api| api.client().into()),
         configz: json!({ "kind": "CloudControllerManagerConfiguration" }),
         flagz: vec![("controllers".to_owned(), "*".to_owned())],

@@ -17,25 +17,26 @@ use crate::{
 /// Number of concurrent reviews.
 const CONCURRENCY: usize = 8;
 
-/// Right in the form of a review.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NeededRight {
-    namespace: Option<String>,
-    group: &'static str,
-    resource: &'static str,
-    name: Option<String>,
-    verb: &'static str,
-}
-
 /// Returns the rights that a manager with this election needs.
-pub(super) fn needed(provider: Option<&dyn ProviderDiagnostics>, election: &LeaderElectionOptions) -> Vec<NeededRight> {
+pub(super) fn needed(
+    provider: Option<&dyn ProviderDiagnostics>,
+    election: &LeaderElectionOptions,
+) -> Vec<ResourceAttributes> {
     let own = MANAGER_RIGHTS.iter().map(|row| (row, true));
     let more = provider.map(ProviderDiagnostics::rights).unwrap_or_default().iter().map(|row| (row, false));
     let verbs = own.chain(more).flat_map(|(&(scope, group, resource, name, verbs), is_own)| {
         let scope = if is_own && scope == NAMESPACE { &election.resource_namespace } else { scope };
         let name = if is_own && name == LEASE { &election.resource_name } else { name };
-        let (namespace, name) = ((scope != "cluster").then(|| scope.to_owned()), (name != "*").then(|| name.to_owned()));
-        verbs.iter().map(move |verb| NeededRight { namespace: namespace.clone(), group, resource, name: name.clone(), verb })
+        let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(of, part)| (of, Some(part)));
+        let right = ResourceAttributes {
+            namespace: (scope != "cluster").then(|| scope.to_owned()),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource: subresource.map(str::to_owned),
+            name: (name != "*").then(|| name.to_owned()),
+            ..Default::default()
+        };
+        verbs.iter().map(move |verb| ResourceAttributes { verb: Some((*verb).to_owned()), ..right.clone() })
     });
     verbs.collect()
 }
@@ -43,25 +44,29 @@ pub(super) fn needed(provider: Option<&dyn ProviderDiagnostics>, election: &Lead
 /// Reviews every right of `account`; `None` is the caller.
 pub(super) async fn examine(
     client: &Client,
-    needed: Vec<NeededRight>,
+    needed: Vec<ResourceAttributes>,
     account: Option<&(String, String)>,
 ) -> Vec<DiagnosticFinding> {
     let count = needed.len();
-    let reviews = stream::iter(needed).map(async |needed_right| {
-        let result = is_granted(client, &needed_right, account).await;
-        (needed_right, result)
+    let reviews = stream::iter(needed).map(async |right| {
+        let allowed = match account {
+            Some(account) => is_allowed_for(client, right.clone(), account).await,
+            None => is_allowed(client, right.clone()).await,
+        };
+        (right, allowed)
     });
     let results: Vec<_> = reviews.buffered(CONCURRENCY).collect().await;
     let subject = account.map_or_else(|| "you".to_owned(), |(namespace, name)| format!("ServiceAccount {namespace}/{name}"));
     let mut findings = Vec::new();
-    for (needed_right, result) in results {
-        match result {
+    for (right, allowed) in results {
+        match allowed {
             Ok(true) => {}
-            Ok(false) => findings.push(missing(&needed_right, &subject, account.is_some())),
+            Ok(false) => findings.push(missing(right, &subject, account.is_some())),
             // If one access review is forbidden, all are.
-            Err(reason) => {
+            Err(error) => {
+                let text = format!("the access review failed: {}", with_causes(&error));
                 let remedy = "reviews for another account take the right to create subjectaccessreviews";
-                return vec![DiagnosticFinding::unknown(RIGHTS, format!("the access review failed: {reason}"), remedy)];
+                return vec![DiagnosticFinding::unknown(RIGHTS, text, remedy)];
             }
         }
     }
@@ -71,12 +76,14 @@ pub(super) async fn examine(
     findings
 }
 
-fn missing(needed_right: &NeededRight, subject: &str, is_account: bool) -> DiagnosticFinding {
-    let NeededRight { namespace, group, resource, name, verb } = needed_right;
-    let object = name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
-    let group = if group.is_empty() { String::new() } else { format!(".{group}") };
-    let scope = namespace.as_ref().map_or_else(|| "in the cluster".to_owned(), |namespace| format!("in {namespace}"));
-    let text = format!("{subject} may not {verb} {resource}{group}{object} {scope}");
+fn missing(right: ResourceAttributes, subject: &str, is_account: bool) -> DiagnosticFinding {
+    let ResourceAttributes { namespace, group, resource, subresource, name, verb, .. } = right;
+    let [verb, resource] = [verb, resource].map(Option::unwrap_or_default);
+    let part = subresource.map(|part| format!("/{part}")).unwrap_or_default();
+    let group = group.filter(|group| !group.is_empty()).map(|group| format!(".{group}")).unwrap_or_default();
+    let object = name.map(|name| format!(" {name:?}")).unwrap_or_default();
+    let scope = namespace.map_or_else(|| "in the cluster".to_owned(), |namespace| format!("in {namespace}"));
+    let text = format!("{subject} may not {verb} {resource}{part}{group}{object} {scope}");
     match is_account {
         true => DiagnosticFinding::problem(RIGHTS, text, "apply manifests/rbac.yaml, or the chart's roles"),
         // The user of this command does not need the manager's rights.
@@ -86,31 +93,6 @@ fn missing(needed_right: &NeededRight, subject: &str, is_account: bool) -> Diagn
             "name the manager's account with --service-account=NAMESPACE/NAME; as that account, apply manifests/rbac.yaml",
         ),
     }
-}
-
-async fn is_granted(
-    client: &Client,
-    needed_right: &NeededRight,
-    account: Option<&(String, String)>,
-) -> Result<bool, String> {
-    let (resource, subresource) = match needed_right.resource.split_once('/') {
-        Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
-        None => (needed_right.resource, None),
-    };
-    let attributes = ResourceAttributes {
-        namespace: needed_right.namespace.clone(),
-        group: Some(needed_right.group.to_owned()),
-        resource: Some(resource.to_owned()),
-        subresource,
-        name: needed_right.name.clone(),
-        verb: Some(needed_right.verb.to_owned()),
-        ..Default::default()
-    };
-    let allowed = match account {
-        Some(account) => is_allowed_for(client, attributes, account).await,
-        None => is_allowed(client, attributes).await,
-    };
-    allowed.map_err(|error| with_causes(&error))
 }
 
 async fn is_allowed_for(

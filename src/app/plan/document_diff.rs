@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::cloud_provider::diagnostics::truncated;
+
 /// Longest value that is shown.
 const LONGEST: usize = 120;
 
@@ -49,11 +51,7 @@ fn by_name(items: &[Value]) -> Map<String, Value> {
 }
 
 fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    truncated(&value.to_string(), LONGEST)
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl ReportTracker {
         let mut plan = self.plan.clone();
         for (_, part) in &mut plan.parts {
             part.writes.retain(|write| is_settled(&line_of(write).1));
-            part.later.retain(|line| is_settled(&marked("later", line)));
+            part.later.retain(|line| is_settled(&format!("later: {line}")));
         }
         plan
     }
@@ -145,18 +145,14 @@ fn is_older(since: Timestamp, age: Duration, now: Timestamp) -> bool {
 /// Returns the document of a write, and its line.
 fn line_of(write: &PlannedWrite) -> (String, String) {
     let mark = if write.leftover { "leftover" } else { "write" };
-    (format!("{mark}: {}", write.target), marked(mark, &write.to_string()))
-}
-
-fn marked(mark: &str, line: &str) -> String {
-    format!("{mark}: {line}")
+    (format!("{mark}: {}", write.target), format!("{mark}: {write}"))
 }
 
 /// Returns the subject and the text of each line. The texts of parts begin with their subject.
 fn lines(plan: &ClusterPlan) -> Vec<(String, String)> {
     let of_text = |mark: &'static str, line: &String| {
         let subject = line.split_once(": ").map_or(line.as_str(), |(subject, _)| subject);
-        (marked(mark, subject), marked(mark, line))
+        (format!("{mark}: {subject}"), format!("{mark}: {line}"))
     };
     let of_part = |part: &WritePlan| {
         let texts = [("later", &part.later), ("refused", &part.refused), ("not read", &part.unread)];

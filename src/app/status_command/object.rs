@@ -6,14 +6,16 @@ use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::{Api, Client, api::ListParams};
 
 use super::view::{EventView, ObjectView, StatusView};
-use crate::{cli::StatusSubject, controllers::service::conditions::CONDITION_TYPE, runtime::client::with_causes};
+use crate::{
+    cli::StatusSubject,
+    controllers::service::conditions,
+    node::{condition_status, provider_id, taints},
+    runtime::client::with_causes,
+};
 
 /// Largest number of events that are read and shown.
 const MOST_EVENTS: u32 = 500;
 const SHOWN_EVENTS: usize = 20;
-
-/// Taint of an uninitialized Node.
-const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 pub(super) async fn collect(client: &Client, subject: &StatusSubject, view: &mut StatusView) {
     let (kind, namespace, name, read) = match subject {
@@ -43,11 +45,10 @@ fn service(service: &Service) -> ObjectView {
     let status = service.status.clone().unwrap_or_default();
     let ingress = status.load_balancer.and_then(|balancer| balancer.ingress).unwrap_or_default();
     let addresses: Vec<String> = ingress.into_iter().filter_map(|address| address.ip.or(address.hostname)).collect();
-    let condition = status.conditions.into_iter().flatten().find(|condition| condition.type_ == CONDITION_TYPE);
     let kind = service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_default();
     let wants = kind == "LoadBalancer";
     let mut facts = vec![("type", kind), ("addresses", list(&addresses))];
-    let is_ready = match condition {
+    let is_ready = match conditions::current(service) {
         Some(condition) => {
             facts.push(("load balancer", format!("{}: {}", condition.reason, condition.message)));
             condition.status == "True" || (!wants && condition.status != "False")
@@ -58,21 +59,14 @@ fn service(service: &Service) -> ObjectView {
 }
 
 fn node(node: &Node) -> ObjectView {
-    let spec = node.spec.clone().unwrap_or_default();
-    let provider_id = spec.provider_id.unwrap_or_default();
-    let taints: Vec<String> = spec.taints.into_iter().flatten().map(|taint| taint.key).collect();
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-    let state = |type_: &str| {
-        let found = conditions.iter().find(|condition| condition.type_ == type_);
-        found.map_or_else(|| "not set".to_owned(), |condition| condition.status.clone())
-    };
-    let is_ready = !provider_id.is_empty()
-        && !taints.iter().any(|taint| taint == UNINITIALIZED)
-        && state("NetworkUnavailable") != "True";
-    let shown_id = if provider_id.is_empty() { "none".to_owned() } else { provider_id };
+    let id = provider_id(node);
+    let keys: Vec<String> =
+        node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).map(|taint| taint.key.clone()).collect();
+    let state = |type_: &str| condition_status(node, type_).unwrap_or("not set").to_owned();
+    let is_ready = id.is_some() && !taints::is_uninitialized(node) && state("NetworkUnavailable") != "True";
     let facts = vec![
-        ("provider id", shown_id),
-        ("taints", list(&taints)),
+        ("provider id", id.unwrap_or("none").to_owned()),
+        ("taints", list(&keys)),
         ("Ready", state("Ready")),
         ("NetworkUnavailable", state("NetworkUnavailable")),
     ];

@@ -59,7 +59,7 @@ fn client(answers: Answers) -> kube::Client {
         let answer = answer.body(Body::from(value.to_string().into_bytes())).unwrap();
         async move { Ok::<_, Infallible>(answer) }
     });
-    client_over_service(service.map_err(BoxError::from))
+    client_over_service(service.map_err(BoxError::from), None)
 }
 
 fn options(subject: StatusSubject) -> StatusOptions {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::StatusSubject;
+use crate::{cli::StatusSubject, cloud_provider::diagnostics::truncated};
 
 /// Longest text of a cell.
 const LONGEST: usize = 1000;
@@ -251,10 +251,5 @@ fn text(value: &Value) -> String {
 
 /// Returns `text` without control characters, truncated.
 fn clean(text: &str) -> String {
-    let mut clean: String =
-        text.chars().map(|character| if character.is_control() { ' ' } else { character }).take(LONGEST).collect();
-    if text.chars().nth(LONGEST).is_some() {
-        clean.push('…');
-    }
-    clean
+    truncated(&text.replace(char::is_control, " "), LONGEST)
 }

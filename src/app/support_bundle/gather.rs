@@ -98,9 +98,9 @@ pub(super) async fn gather(
     match &client {
         Ok(client) => {
             let (leases, pods) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
-            files.extend(in_file("leases.json", listed::<Lease>(&leases, bare).await));
-            files.extend(in_file("pods.json", listed(&pods, manager_pod).await));
-            files.extend(in_file("events.json", listed::<Event>(&Api::all(client.clone()), bare).await));
+            files.extend(listed::<Lease>("leases.json", &leases, bare).await);
+            files.extend(listed("pods.json", &pods, manager_pod).await);
+            files.extend(listed::<Event>("events.json", &Api::all(client.clone()), bare).await);
         }
         Err(reason) => files.extend(["leases.json", "pods.json", "events.json"].map(|name| (name, Err(reason.clone())))),
     }
@@ -116,46 +116,33 @@ fn lines<'a>(pairs: impl IntoIterator<Item = &'a (String, String)>) -> String {
     pairs.into_iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
-/// Objects as they are shown, and why some are left out.
-struct ListedObjects {
-    shown: Vec<Value>,
-    left_out: Option<String>,
-}
-
-/// Returns a file, and the reason if it is incomplete.
-fn in_file(name: &'static str, listed: Result<ListedObjects, String>) -> Vec<GatheredFile> {
-    match listed {
-        Ok(ListedObjects { shown, left_out }) => {
-            let file = (name, Ok(format!("{:#}\n", json!(shown))));
-            [file].into_iter().chain(left_out.map(|reason| (name, Err(reason)))).collect()
-        }
-        Err(reason) => vec![(name, Err(reason))],
-    }
-}
-
-/// Lists objects page by page, so that only the shown fields are kept. Pages from before a failure are kept.
-async fn listed<K>(api: &Api<K>, show: impl Fn(&K) -> Option<Value>) -> Result<ListedObjects, String>
+/// Lists objects page by page, so that only the shown fields are kept. Returns a file, and the reason if it is incomplete: pages from
+/// before a failure are kept.
+async fn listed<K>(name: &'static str, api: &Api<K>, show: impl Fn(&K) -> Option<Value>) -> Vec<GatheredFile>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {
     let (mut shown, mut count, mut page) = (Vec::new(), 0, ListParams::default().limit(PAGE));
-    for number in 0..MOST_PAGES {
+    let mut left_out = None;
+    for number in 1..=MOST_PAGES {
         let listed = match api.list(&page).await {
             Ok(listed) => listed,
-            Err(error) if number == 0 => return Err(with_causes(&error)),
+            Err(error) if number == 1 => return vec![(name, Err(with_causes(&error)))],
             Err(error) => {
-                let left_out = Some(format!("all after the first {count} are left out: {}", with_causes(&error)));
-                return Ok(ListedObjects { shown, left_out });
+                left_out = Some(format!("all after the first {count} are left out: {}", with_causes(&error)));
+                break;
             }
         };
         count += listed.items.len();
         shown.extend(listed.items.iter().filter_map(&show));
         match listed.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => page = page.continue_token(&next),
-            None => return Ok(ListedObjects { shown, left_out: None }),
+            None => break,
+            Some(next) if number < MOST_PAGES => page = page.continue_token(&next),
+            Some(_) => left_out = Some(format!("only the first {count} were looked at; all others are left out")),
         }
     }
-    Ok(ListedObjects { shown, left_out: Some(format!("only the first {count} were looked at; all others are left out")) })
+    let file = (name, Ok(format!("{:#}\n", json!(shown))));
+    [file].into_iter().chain(left_out.map(|reason| (name, Err(reason)))).collect()
 }
 
 /// Returns the object without fields that only the API server needs, and copies of whole objects.

@@ -59,7 +59,7 @@ fn client(hidden: &'static str) -> kube::Client {
         let answer = Response::builder().status(answer.0).body(Body::from(answer.1.into_bytes())).unwrap();
         async move { Ok::<_, Infallible>(answer) }
     });
-    client_over_service(service.map_err(BoxError::from))
+    client_over_service(service.map_err(BoxError::from), None)
 }
 
 /// Options whose files have secrets in them.
@@ -199,7 +199,7 @@ fn paged_client(pages: usize, is_broken: bool) -> kube::Client {
         let answer = Response::builder().status(status).body(Body::from(answer.into_bytes())).unwrap();
         async move { Ok::<_, Infallible>(answer) }
     });
-    client_over_service(service.map_err(BoxError::from))
+    client_over_service(service.map_err(BoxError::from), None)
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ use crate::cli::{
     controllers,
     feature_gates::{self, FeatureGates},
     flags::{
-        FlagEffect, FlagSpec, FlagTable, FlagVisibility, TypedFlag, cloud, controllers as pace, generic, leader_election,
-        node_manager as local, provider_config,
+        FlagSpec, FlagTable, TypedFlag, cloud, controllers as pace, generic, leader_election, node_manager as local,
+        provider_config,
     },
     label_selector,
     value::{FlagValue, VersionRequest},
@@ -51,7 +51,7 @@ struct OptionsBuilder {
 /// Turns arguments into the configuration, or into one line per complaint.
 pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&str]) -> Result<ManagerConfig, Vec<String>> {
     let flagz = arguments.effective(table.all());
-    let provider_flags = arguments.texts_of(table.registered());
+    let provider_flags = arguments.texts.only(table.registered());
     let mut builder = OptionsBuilder { notices: notices(&arguments, table.all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
     let cloud = builder.cloud(providers, provider_flags);
@@ -144,14 +144,8 @@ fn notices<'a>(arguments: &FlagArguments, specs: impl Iterator<Item = &'a FlagSp
     let given = specs.filter(|spec| arguments.is_given(spec));
     given
         .flat_map(|spec| {
-            let ignored = match spec.effect {
-                FlagEffect::Ignored(reason) => Some(format!("--{} has no effect: {reason}", spec.name)),
-                FlagEffect::Effective => None,
-            };
-            let deprecated = match spec.visibility {
-                FlagVisibility::Deprecated(advice) => Some(format!("--{} is deprecated: {advice}", spec.name)),
-                FlagVisibility::Shown | FlagVisibility::Hidden => None,
-            };
+            let ignored = spec.ignored.map(|reason| format!("--{} has no effect: {reason}", spec.name));
+            let deprecated = spec.deprecated.map(|advice| format!("--{} is deprecated: {advice}", spec.name));
             [ignored, deprecated]
         })
         .flatten()
@@ -192,12 +186,9 @@ impl OptionsBuilder {
         let number = self.read(flag);
         match T::try_from(number) {
             Ok(value) if (from..=to).contains(&number) => value,
-            _ if to == i32::MAX => {
-                self.refuse(flag, &number.to_string(), &format!("want a whole number of at least {from}"));
-                T::default()
-            }
             _ => {
-                self.refuse(flag, &number.to_string(), &format!("want a whole number from {from} to {to}"));
+                let range = if to == i32::MAX { format!("of at least {from}") } else { format!("from {from} to {to}") };
+                self.refuse(flag, &number.to_string(), &format!("want a whole number {range}"));
                 T::default()
             }
         }
@@ -233,8 +224,7 @@ impl OptionsBuilder {
         };
         self.check_provider(&config.provider, providers);
         let cidrs = self.read(&cloud::CLUSTER_CIDR);
-        let ipv4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
-        if config.configure_cloud_routes && (ipv4 > 1 || cidrs.len() - ipv4 > 1) {
+        if config.configure_cloud_routes && node_ipam::are_of_one_family(&cidrs) {
             self.refuse(&cloud::CLUSTER_CIDR, &cidrs.print(), "want at most one CIDR per IP family");
         }
         config

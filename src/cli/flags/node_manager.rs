@@ -2,7 +2,7 @@
 //!
 //! Upstream: `cmd/cloud-node-manager/app/nodemanager.go` and `config`.
 
-use super::{FlagEffect, FlagSection, FlagSpec, cloud, controllers, declare_flags, generic, logging, serving};
+use super::{FlagSection, FlagSpec, cloud, controllers, declare_flags, generic, logging, serving};
 
 declare_flags! {
     NODE_NAME: String = "node-name" "" "Name of this machine's Node; empty: the host name. Lower-cased either way.";
@@ -56,7 +56,7 @@ fn adapt(spec: &FlagSpec) -> FlagSpec {
     let find = |table: &[(&str, &'static str)]| table.iter().find(|(name, _)| *name == spec.name).map(|(_, text)| *text);
     let mut adapted = *spec;
     adapted.default = find(DEFAULTS).unwrap_or(spec.default);
-    adapted.effect = find(WITHOUT_EFFECT).map_or(spec.effect, FlagEffect::Ignored);
+    adapted.ignored = find(WITHOUT_EFFECT).or(spec.ignored);
     adapted
 }
 

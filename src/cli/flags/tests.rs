@@ -151,7 +151,7 @@ fn names_and_texts_are_well_formed() {
         assert!(spec.name.chars().all(is_plain), "{}", spec.name);
         assert!(spec.help.len() > 10 && spec.help.ends_with('.'), "--{}: {:?}", spec.name, spec.help);
         assert!(!spec.placeholder.is_empty(), "--{}", spec.name);
-        if let FlagEffect::Ignored(reason) = spec.effect {
+        if let Some(reason) = spec.ignored {
             assert!(!reason.is_empty() && !reason.ends_with('.'), "--{}: {reason:?}", spec.name);
         }
     }

@@ -71,13 +71,12 @@ pub const EVENTS: &[EventDescription] = &[
 
 /// Reports a successful initialization, in upstream's words.
 pub(super) fn synced(node: &Node) -> RecordedEvent {
-    SYNCED.about(node, "Node synced successfully".to_owned())
+    SYNCED.about(node, "Node synced successfully")
 }
 
 /// Reports that the cloud has no instance for the Node.
 pub(super) fn no_instance(node: &Node) -> RecordedEvent {
-    let message = "The cloud provider has no instance for this node; the node stays uninitialized".to_owned();
-    NO_INSTANCE.about(node, message)
+    NO_INSTANCE.about(node, "The cloud provider has no instance for this node; the node stays uninitialized")
 }
 
 pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
@@ -99,7 +98,7 @@ pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> RecordedEven
 pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
     let message =
         "The node stays uninitialized until its condition NetworkUnavailable is False: no route to its pods exists yet";
-    WAITING_FOR_ROUTES.about(node, message.to_owned())
+    WAITING_FOR_ROUTES.about(node, message)
 }
 
 /// Reports that another cloud's controllers manage the Node.

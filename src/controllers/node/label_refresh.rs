@@ -3,10 +3,7 @@
 //! In: an initialized Node, and the metadata that were fetched for its addresses. Out: with `--reconcile-node-labels` the labels to write;
 //! without it an event per change. Both feed the metric of outdated labels.
 
-use std::collections::HashMap;
-
 use k8s_openapi::api::core::v1::Node;
-use parking_lot::MutexGuard;
 
 use super::{NodeController, events, plan::NodeKind};
 use crate::{
@@ -48,7 +45,7 @@ impl NodeController {
 
     /// Returns `true` if labels are outdated that were not before.
     fn remember_outdated(&self, key: ObjectKey, outdated: &Labels) -> bool {
-        let mut remembered = self.outdated_labels();
+        let mut remembered = self.outdated_labels.lock();
         if outdated.is_empty() {
             remembered.remove(&key);
             return false;
@@ -58,16 +55,12 @@ impl NodeController {
 
     /// Counts Nodes by outdated label for the metric.
     pub(super) fn observe_labels(&self) {
-        let mut remembered = self.outdated_labels();
+        let mut remembered = self.outdated_labels.lock();
         remembered.retain(|key, _| self.nodes.get(key).is_some());
         for (_, label) in BETA_AND_STABLE {
             let count = remembered.values().filter(|labels| labels.contains_key(*label)).count();
             #[expect(clippy::cast_precision_loss, reason = "a number of Nodes is far below 2⁵³")]
             self.context.metrics.outdated_node_labels.with_label_values(&[label]).set(count as f64);
         }
-    }
-
-    fn outdated_labels(&self) -> MutexGuard<'_, HashMap<ObjectKey, Labels>> {
-        self.outdated_labels.lock()
     }
 }

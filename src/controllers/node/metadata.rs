@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use futures::TryFutureExt;
 use k8s_openapi::api::core::v1::Node;
 
+use super::NoInstances;
 use crate::{
     cloud_provider::{
         CloudError, CloudProvider, CloudResult, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
@@ -26,30 +28,33 @@ pub(crate) enum MetadataScope {
     Addresses,
 }
 
-/// Interface of the provider that returns metadata.
-pub(crate) enum MetadataSource {
+/// Interface of the provider for instances.
+pub(crate) enum InstanceInterface {
     V2(Arc<dyn InstancesV2>),
     V1 { instances: Arc<dyn Instances>, zones: Option<Arc<dyn Zones>>, provider_name: String },
 }
 
-impl MetadataSource {
-    /// Returns the interface that `provider` offers, preferring the newer one.
-    pub(crate) fn of(provider: &dyn CloudProvider) -> Option<Self> {
+impl InstanceInterface {
+    /// Returns the interface that `provider` offers to `controller`, preferring the newer one.
+    pub(crate) fn of(provider: &dyn CloudProvider, controller: &'static str) -> Result<Self, NoInstances> {
+        let provider_name = provider.provider_name().to_owned();
         if let Some(v2) = provider.instances_v2() {
-            return Some(MetadataSource::V2(v2));
+            return Ok(InstanceInterface::V2(v2));
         }
-        let instances = provider.instances()?;
-        Some(MetadataSource::V1 { instances, zones: provider.zones(), provider_name: provider.provider_name().to_owned() })
+        match provider.instances() {
+            Some(instances) => Ok(InstanceInterface::V1 { instances, zones: provider.zones(), provider_name }),
+            None => Err(NoInstances { provider: provider_name, controller }),
+        }
     }
 
     /// Answers for all `nodes`, in their order.
     pub(crate) async fn fetch_all(&self, question: MetadataScope, nodes: &[Arc<Node>]) -> Vec<MetadataResult> {
         match self {
-            MetadataSource::V2(v2) => {
+            InstanceInterface::V2(v2) => {
                 let results = v2.instance_metadata_batch(nodes).await;
                 results.into_iter().map(|result| result.map(|metadata| metadata.map(with_requirement))).collect()
             }
-            MetadataSource::V1 { .. } => {
+            InstanceInterface::V1 { .. } => {
                 futures::future::join_all(nodes.iter().map(|node| self.fetch(question, node))).await
             }
         }
@@ -58,8 +63,8 @@ impl MetadataSource {
     /// Returns the metadata of one node, without a batch.
     pub(crate) async fn fetch(&self, question: MetadataScope, node: &Node) -> MetadataResult {
         match self {
-            MetadataSource::V2(v2) => Ok(v2.instance_metadata(node).await?.map(with_requirement)),
-            MetadataSource::V1 { instances, zones, provider_name } => {
+            InstanceInterface::V2(v2) => Ok(v2.instance_metadata(node).await?.map(with_requirement)),
+            InstanceInterface::V1 { instances, zones, provider_name } => {
                 let old = InstancesV1 { instances: instances.as_ref(), zones: zones.as_deref(), node };
                 match question {
                     MetadataScope::All => old.metadata(provider_name).await.map(Some),
@@ -121,31 +126,30 @@ impl InstancesV1<'_> {
     }
 
     async fn addresses(&self, id: &str) -> CloudResult<Vec<NodeAddress>> {
-        if !id.is_empty()
-            && let Ok(addresses) = self.instances.node_addresses_by_provider_id(id).await
-        {
-            return Ok(addresses);
-        }
-        self.instances.node_addresses(name(self.node)).await
+        let by_id = self.instances.node_addresses_by_provider_id(id);
+        by_id_or_name(id, by_id, self.instances.node_addresses(name(self.node))).await
     }
 
     async fn instance_type(&self, id: &str) -> CloudResult<String> {
-        if !id.is_empty()
-            && let Ok(instance_type) = self.instances.instance_type_by_provider_id(id).await
-        {
-            return Ok(instance_type);
-        }
-        self.instances.instance_type(name(self.node)).await
+        let by_id = self.instances.instance_type_by_provider_id(id);
+        by_id_or_name(id, by_id, self.instances.instance_type(name(self.node))).await
     }
 
     async fn zone(&self, id: &str) -> CloudResult<Zone> {
         let Some(zones) = self.zones else { return Ok(Zone::default()) };
-        if !id.is_empty()
-            && let Ok(zone) = zones.get_zone_by_provider_id(id).await
-        {
-            return Ok(zone);
-        }
-        zones.get_zone_by_node_name(name(self.node)).await
+        by_id_or_name(id, zones.get_zone_by_provider_id(id), zones.get_zone_by_node_name(name(self.node))).await
+    }
+}
+
+/// Returns the result of the lookup by provider ID, or of the one by name if there is no ID or that lookup fails.
+async fn by_id_or_name<T>(
+    id: &str,
+    by_id: impl Future<Output = CloudResult<T>>,
+    by_name: impl Future<Output = CloudResult<T>>,
+) -> CloudResult<T> {
+    match id.is_empty() {
+        true => by_name.await,
+        false => by_id.or_else(|_| by_name).await,
     }
 }
 

@@ -7,10 +7,10 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::metadata::{MetadataResult, MetadataScope, MetadataSource};
+use super::metadata::{InstanceInterface, MetadataResult, MetadataScope};
 use crate::cloud_provider::CloudError;
 
 /// Time that the first request of a batch waits for others.
@@ -34,19 +34,15 @@ struct PendingBatch {
 
 /// Batches the requests of one scope.
 pub(super) struct MetadataBatcher {
-    pub(super) source: Arc<MetadataSource>,
+    pub(super) source: Arc<InstanceInterface>,
     scope: MetadataScope,
     /// Never held across an await.
     pending: Mutex<PendingBatch>,
 }
 
 impl MetadataBatcher {
-    pub(super) fn new(source: Arc<MetadataSource>, question: MetadataScope) -> Arc<Self> {
+    pub(super) fn new(source: Arc<InstanceInterface>, question: MetadataScope) -> Arc<Self> {
         Arc::new(Self { source, scope: question, pending: Mutex::default() })
-    }
-
-    fn pending(&self) -> MutexGuard<'_, PendingBatch> {
-        self.pending.lock()
     }
 
     /// Returns the metadata of `node`, from a batch if there are concurrent requests.
@@ -62,7 +58,7 @@ impl MetadataBatcher {
     async fn join_batch(self: &Arc<Self>, node: &Arc<Node>) -> Result<(MetadataResult, usize), oneshot::error::RecvError> {
         let (sender, receiver) = oneshot::channel();
         let first = {
-            let mut waiting = self.pending();
+            let mut waiting = self.pending.lock();
             waiting.batch.nodes.push(Arc::clone(node));
             waiting.batch.senders.push(sender);
             !std::mem::replace(&mut waiting.has_task, true)
@@ -83,7 +79,7 @@ impl MetadataBatcher {
     }
 
     fn take_batch(&self) -> Option<MetadataBatch> {
-        let mut waiting = self.pending();
+        let mut waiting = self.pending.lock();
         waiting.has_task = !waiting.batch.nodes.is_empty();
         waiting.has_task.then(|| std::mem::take(&mut waiting.batch))
     }

@@ -5,10 +5,9 @@
 //! version they were decided on, the second the one that the first returned. After a conflict the Node is read live and
 //! decided again.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
-use parking_lot::MutexGuard;
 use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
@@ -54,8 +53,8 @@ struct DescribedInstance {
 }
 
 impl NodeController {
-    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
-        let Some(node) = self.current(key) else { return ReconcileResult::Done };
+    pub(super) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
+        let Some(node) = self.current(&key) else { return ReconcileResult::Done };
         match self.kind_of(&node) {
             plan::NodeKind::Foreign => {
                 self.allocate_pod_cidrs_separately(&node);
@@ -65,7 +64,7 @@ impl NodeController {
             plan::NodeKind::NeverInitialized => self.context.events.record(events::without_provider_id(&node)),
             plan::NodeKind::Ordinary => {}
         }
-        let outcome = self.reconcile_node(key, Arc::clone(&node)).await;
+        let outcome = self.reconcile_node(&key, Arc::clone(&node)).await;
         if outcome != ReconcileResult::Done {
             self.allocate_pod_cidrs_separately(&node);
         }
@@ -240,8 +239,8 @@ impl NodeController {
     }
 
     /// Updates the addresses of an initialized Node, and with `--reconcile-node-labels` its labels.
-    pub(super) async fn update_addresses(&self, key: &ObjectKey) -> ReconcileResult {
-        let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
+    pub(super) async fn update_addresses(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
+        let Some(mut node) = self.current(&key) else { return ReconcileResult::Done };
         if taints::is_uninitialized(&node) {
             return ReconcileResult::Done;
         }
@@ -268,7 +267,7 @@ impl NodeController {
             };
             match self.after_write(attempt) {
                 WriteAttempt::Finished(outcome) => return outcome,
-                WriteAttempt::Conflict => match self.read_live(key).await {
+                WriteAttempt::Conflict => match self.read_live(&key).await {
                     Ok(live) => node = live,
                     Err(outcome) => return outcome,
                 },
@@ -280,7 +279,7 @@ impl NodeController {
     fn after_write(&self, result: Result<(), ApiError>) -> WriteAttempt {
         match result {
             Ok(()) => {
-                *self.forbidden() = None;
+                *self.forbidden.lock() = None;
                 WriteAttempt::Finished(ReconcileResult::Done)
             }
             Err(ApiError::Conflict(_)) => WriteAttempt::Conflict,
@@ -290,7 +289,7 @@ impl NodeController {
 
     fn failed(&self, error: &ApiError) -> ReconcileResult {
         if matches!(error, ApiError::Forbidden(_)) {
-            *self.forbidden() = Some(error.to_string());
+            *self.forbidden.lock() = Some(error.to_string());
         }
         after_api_error(error)
     }
@@ -301,7 +300,7 @@ impl NodeController {
         let decided_on = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let written = self.context.writer.patch_briefly(&self.context.nodes(), &key, part, PatchKind::Merge, body).await?;
         if let Some(version) = decided_on.filter(|version| *version != written) {
-            self.replaced().entry(key).or_default().push(version);
+            self.replaced.lock().entry(key).or_default().push(version);
         }
         Ok(written)
     }
@@ -314,7 +313,7 @@ impl NodeController {
     /// and with it this key if work remains.
     fn current(&self, key: &ObjectKey) -> Option<Arc<Node>> {
         let node = self.nodes.get(key);
-        let mut replaced = self.replaced();
+        let mut replaced = self.replaced.lock();
         let version = node.as_ref()?.metadata.resource_version.as_ref();
         match replaced.get(key) {
             Some(versions) if version.is_some_and(|version| versions.contains(version)) => None,
@@ -327,14 +326,6 @@ impl NodeController {
     }
 
     pub(super) fn forget_deleted(&self) {
-        self.replaced().retain(|key, _| self.nodes.get(key).is_some());
-    }
-
-    fn replaced(&self) -> MutexGuard<'_, HashMap<ObjectKey, Vec<String>>> {
-        self.replaced.lock()
-    }
-
-    pub(super) fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
-        self.forbidden.lock()
+        self.replaced.lock().retain(|key, _| self.nodes.get(key).is_some());
     }
 }

@@ -78,14 +78,6 @@ impl NodeController {
 fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControllerConfig) -> WritePlan {
     let mut plan = WritePlan::default();
     let line = |reason: &str| format!("Node {:?} waits for its initialization: {reason}", name(node));
-    match plan::next_action(node, config.reconciles_beta_labels()) {
-        plan::NodeAction::Nothing => return plan,
-        plan::NodeAction::UpdateLabels(changes) => {
-            plan.writes.push(update_labels(node, &changes));
-            return plan;
-        }
-        plan::NodeAction::Initialize => {}
-    }
     let (metadata, id) = match described {
         Ok(Some((metadata, id))) => (metadata, *id),
         Ok(None) => {

@@ -73,11 +73,7 @@ impl Allocations {
     pub(super) fn new(clusters: &[(IpNet, u8)], services: &[IpNet]) -> Result<Self, CidrSetError> {
         let mut sets =
             clusters.iter().map(|(cluster, unit)| CidrSet::new(*cluster, *unit)).collect::<Result<Vec<_>, _>>()?;
-        for set in &mut sets {
-            for service in services {
-                set.occupy(service);
-            }
-        }
+        sets.iter_mut().for_each(|set| services.iter().for_each(|service| set.occupy(service)));
         Ok(Self { sets, services: services.to_vec(), ..Self::default() })
     }
 
@@ -97,11 +93,7 @@ impl Allocations {
             return Ok(false);
         }
         self.release(uid);
-        for cidr in &cidrs {
-            for set in &mut self.sets {
-                set.occupy(cidr);
-            }
-        }
+        self.sets.iter_mut().for_each(|set| cidrs.iter().for_each(|cidr| set.occupy(cidr)));
         self.reserved.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true, may_land: Vec::new() });
         let claims = pod_cidrs.iter().filter_map(|text| text.parse::<IpNet>().ok());
         let oversized_claims: Vec<IpNet> = claims.filter(|cidr| self.excess(cidr).is_some()).collect();
@@ -161,18 +153,13 @@ impl Allocations {
         Ok((cidrs, blocks.iter().map(|block| block.passed).collect()))
     }
 
-    fn allocate(
-        &mut self,
-        index: usize,
-        prefix: u8,
-        reserved: &[AllocatedBlock],
-    ) -> Result<AllocatedBlock, AllocationError> {
+    fn allocate(&mut self, index: usize, prefix: u8, blocks: &[AllocatedBlock]) -> Result<AllocatedBlock, AllocationError> {
         let set = &self.sets[index];
         let cluster = set.cluster();
         super::cidr_set::check(cluster, prefix)?;
         if prefix > set.unit() {
             let occupied = self.reserved.values().flat_map(|occupied| occupied.cidrs.iter());
-            let occupied = occupied.chain(&self.services).chain(reserved.iter().map(|block| &block.cidr));
+            let occupied = occupied.chain(&self.services).chain(blocks.iter().map(|block| &block.cidr));
             self.sets[index] = set.in_units_of(prefix, occupied)?;
         }
         let avoided: Vec<IpNet> = self.oversized_claims.values().flatten().copied().collect();

@@ -12,7 +12,7 @@ use std::{
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::{
@@ -87,17 +87,9 @@ impl PodCidrPool {
         self.phase.borrow().clone()
     }
 
-    fn is_open(&self) -> bool {
-        *self.phase.borrow() == PoolPhase::Open
-    }
-
-    fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock()
-    }
-
     /// Starts to record watch events while the Nodes are being listed. [`Self::finish_reading`] ends this phase.
     pub(super) fn start_reading(&self, empty: Allocations) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         *state = PoolState { allocations: empty, deleted: Some(BTreeSet::new()), ..PoolState::default() };
         drop(state);
         self.phase.send_replace(PoolPhase::Reading);
@@ -109,7 +101,7 @@ impl PodCidrPool {
     ///
     /// A Node has pod CIDRs that cannot be recorded.
     pub(super) fn finish_reading(&self, listed: &[ListedNode], seen: &[Arc<Node>]) -> Result<(), String> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let deleted = state.deleted.take().unwrap_or_default();
         let listed = listed.iter().map(|node| (node.identity(), node.name(), node.pod_cidrs()));
         let seen = seen.iter().map(|node| (identity(node), crate::node::name(node), pod_cidrs(node)));
@@ -139,18 +131,18 @@ impl PodCidrPool {
     pub(super) async fn quarantine(&self, listed: &[ListedNode], seen: &[Arc<Node>], max_wait: Duration) {
         let bare = listed.iter().filter(|node| node.pod_cidrs().is_empty());
         let at_risk = bare.map(|node| (node.identity().into(), node.version().to_owned())).collect();
-        self.state().at_risk = at_risk;
+        self.state.lock().at_risk = at_risk;
         self.phase.send_replace(PoolPhase::Quarantined);
         seen.iter().for_each(|node| self.note_version(node));
         self.settle_quarantine();
         let mut phase = self.phase.subscribe();
         let _ = tokio::time::timeout(max_wait, phase.wait_for(|phase| *phase != PoolPhase::Quarantined)).await;
-        self.state().at_risk.clear();
+        self.state.lock().at_risk.clear();
         self.phase.send_replace(PoolPhase::Open);
     }
 
     fn note_version(&self, node: &Node) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(version) = state.at_risk.get(identity(node)) else { return };
         if plan::is_later(node.metadata.resource_version.as_deref(), version) {
             state.at_risk.remove(identity(node));
@@ -158,7 +150,7 @@ impl PodCidrPool {
     }
 
     fn settle_quarantine(&self) {
-        if self.state().at_risk.is_empty() {
+        if self.state.lock().at_risk.is_empty() {
             self.phase.send_if_modified(|phase| {
                 let ends = *phase == PoolPhase::Quarantined;
                 if ends {
@@ -182,7 +174,7 @@ impl PodCidrPool {
             return;
         }
         self.note_version(node);
-        self.state().allocations.is_at(identity(node), node.metadata.resource_version.as_deref());
+        self.state.lock().allocations.is_at(identity(node), node.metadata.resource_version.as_deref());
         let cidrs = pod_cidrs(node);
         if !cidrs.is_empty() {
             self.take_in(node, cidrs);
@@ -193,7 +185,7 @@ impl PodCidrPool {
     }
 
     fn take_in(&self, node: &Node, cidrs: &[String]) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.allocated_separately.remove(identity(node));
         match state.allocations.observe(identity(node), cidrs) {
             Ok(false) => {}
@@ -213,7 +205,7 @@ impl PodCidrPool {
 
     /// Records that the watch no longer shows a Node: it is deleted, or hidden by the informer's selector.
     pub(super) fn vanished(&self, node: &Node) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(deleted) = state.deleted.as_mut().filter(|_| !self.config.nodes_are_filtered) {
             deleted.insert(identity(node).into());
         }
@@ -234,16 +226,16 @@ impl PodCidrPool {
 
     /// Returns the UIDs of the Nodes of this key that the informer no longer shows.
     pub(super) fn take_unseen(&self, key: &ObjectKey) -> BTreeSet<Box<str>> {
-        self.state().unseen.remove(key).unwrap_or_default()
+        self.state.lock().unseen.remove(key).unwrap_or_default()
     }
 
     pub(super) fn put_back_unseen(&self, key: &ObjectKey, ids: BTreeSet<Box<str>>) {
-        self.state().unseen.entry(key.clone()).or_default().extend(ids);
+        self.state.lock().unseen.entry(key.clone()).or_default().extend(ids);
     }
 
     /// Records the deletion of the Node with this UID.
     pub(super) fn on_deleted(&self, id: &str) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.release(&mut state, id);
     }
 
@@ -265,29 +257,25 @@ impl PodCidrPool {
     /// Returns the rules that decide whether `node` waits for something.
     pub(super) fn rules(&self, node: &Node, merges: bool) -> PodCidrRules {
         let is_cloud = self.config.allocator == CidrAllocatorType::CloudAllocator;
-        let is_apart = || self.state().allocated_separately.contains(identity(node));
+        let is_apart = || self.state.lock().allocated_separately.contains(identity(node));
         PodCidrRules { comes_with_initialization: merges && !is_cloud && !is_apart(), needs_provider_id: is_cloud }
     }
 
     /// Blocks for `node`, the same ones until it is known that it does not get them. `prefixes`: one for each cluster CIDR.
     pub(super) fn reserve(&self, node: &Node, prefixes: &[u8]) -> Result<Vec<IpNet>, AllocationError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let reserved = state.allocations.reserve(identity(node), prefixes);
         if reserved.is_err() {
             state.waiting.insert(ObjectKey::of(node));
         }
         drop(state);
         let (cidrs, passed) = reserved?;
-        self.count_tries(&passed);
-        Ok(cidrs)
-    }
-
-    fn count_tries(&self, passed: &[usize]) {
         for (cluster, passed) in self.config.cluster_cidrs.iter().zip(passed) {
-            let tries = f64::from(u32::try_from(*passed).unwrap_or(u32::MAX));
+            let tries = f64::from(u32::try_from(passed).unwrap_or(u32::MAX));
             let metric = &self.metrics.cidrset_allocation_tries;
             metric.with_label_values(&[&cluster.trunc().to_string()]).observe(tries);
         }
+        Ok(cidrs)
     }
 
     /// Returns the prefixes of the flags, one for each cluster CIDR.
@@ -301,7 +289,7 @@ impl PodCidrPool {
     /// The caller must report the result of the patch to [`Self::settle`].
     pub fn spec_for(&self, node: &Node, version: Option<&str>) -> Option<Map<String, Value>> {
         let is_merged = self.rules(node, true).comes_with_initialization;
-        if !self.is_open() || !is_merged || !pod_cidrs(node).is_empty() {
+        if self.phase() != PoolPhase::Open || !is_merged || !pod_cidrs(node).is_empty() {
             return None;
         }
         let cidrs = self.reserve(node, &self.prefixes()).ok().filter(|cidrs| !cidrs.is_empty())?;
@@ -324,7 +312,7 @@ impl PodCidrPool {
     /// Records a patch before it is sent. Returns `false` if its CIDRs are no longer the Node's. A version that cannot be
     /// compared never expires.
     pub(super) fn patch_begins(&self, node: &Node, cidrs: &[IpNet], version: Option<&str>) -> bool {
-        self.state().allocations.patch_begins(identity(node), cidrs, version.unwrap_or_default())
+        self.state.lock().allocations.patch_begins(identity(node), cidrs, version.unwrap_or_default())
     }
 
     /// Records the result of a patch. Without a response it may still be executed.
@@ -333,21 +321,21 @@ impl PodCidrPool {
             None => self.confirm(node),
             Some(FailedWrite::Unknown) => {}
             Some(FailedWrite::Conflict | FailedWrite::Refused) => {
-                self.state().allocations.patch_failed(identity(node), version.unwrap_or_default());
+                self.state.lock().allocations.patch_failed(identity(node), version.unwrap_or_default());
             }
         }
     }
 
     /// Records that the Node has its reserved blocks.
     pub(super) fn confirm(&self, node: &Node) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.at_risk.remove(identity(node));
         state.allocations.confirm(identity(node));
     }
 
     /// Releases the blocks reserved for the Node, unless a patch may still set them.
     pub(super) fn withdraw(&self, node: &Node) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.allocations.withdraw(identity(node)) {
             self.retry_waiting(&mut state);
         }
@@ -355,19 +343,19 @@ impl PodCidrPool {
 
     /// Allocates the pod CIDRs of `node` in a separate patch because its initialization is blocked.
     pub fn allocate_separately(&self, node: &Node) {
-        if pod_cidrs(node).is_empty() && self.state().allocated_separately.insert(identity(node).into()) {
+        if pod_cidrs(node).is_empty() && self.state.lock().allocated_separately.insert(identity(node).into()) {
             self.queue.add(ObjectKey::of(node), ReconcilePriority::NodeChange);
         }
     }
 
     /// Returns `true` if the Node has its pod CIDRs, although the store may not show them yet.
     pub(super) fn has(&self, node: &Node) -> bool {
-        self.state().allocations.is_written(identity(node))
+        self.state.lock().allocations.is_written(identity(node))
     }
 
     /// Returns the Nodes that have, or may have, pod CIDRs.
     pub(super) fn holders(&self) -> BTreeSet<Box<str>> {
-        self.state().allocations.written()
+        self.state.lock().allocations.written()
     }
 
     /// Returns the usage of each cluster CIDR, and the number of Nodes that have blocks.
@@ -375,7 +363,7 @@ impl PodCidrPool {
         if *self.phase.borrow() == PoolPhase::Closed {
             return Vec::new();
         }
-        let state = self.state();
+        let state = self.state.lock();
         let usage =
             state.allocations.usage().into_iter().map(|(cluster, allocated, units)| {
                 (format!("blocks taken of {cluster}"), format!("{allocated} of {units}"))
@@ -385,7 +373,7 @@ impl PodCidrPool {
 
     /// Brings the metrics up to date.
     pub(super) fn publish(&self) {
-        let usage = self.state().allocations.take_usage();
+        let usage = self.state.lock().allocations.take_usage();
         let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
         for usage in usage {
             let label = &[usage.cluster.to_string()];

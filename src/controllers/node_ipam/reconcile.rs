@@ -4,23 +4,22 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
+    NodeIpamController,
     allocations::AllocationError,
-    config::{CidrAllocatorType, NodeIpamConfig},
+    config::CidrAllocatorType,
     events, listed,
     plan::{self, FailedWrite, identity},
-    pool::PodCidrPool,
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, PodCidrMasks},
-    controllers::{ControllerContext, after_api_error},
+    cloud_provider::{CloudError, CloudResult},
+    controllers::after_api_error,
     node::pod_cidrs,
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
-        store::{InformerStore, ObjectKey},
+        store::ObjectKey,
         work_queue::ReconcileResult,
     },
 };
@@ -32,30 +31,18 @@ const SLOWLY: Duration = Duration::from_secs(60);
 /// Time between two looks for blocks whose Nodes went unnoticed.
 const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
 
-pub(super) struct PodCidrReconciler {
-    pub(super) context: ControllerContext,
-    pub(super) config: NodeIpamConfig,
-    pub(super) nodes: InformerStore<Node>,
-    pub(super) pool: Arc<PodCidrPool>,
-    /// Source of block sizes, with the cloud allocator only.
-    pub(super) masks: Option<Arc<dyn PodCidrMasks>>,
-    /// Whether a node controller of this process takes pod CIDRs along.
-    pub(super) merges: bool,
-    pub(super) last_reclaim: Mutex<Option<Instant>>,
-}
-
-impl PodCidrReconciler {
-    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
-        if let Err(retry) = self.settle_unseen(key).await {
+impl NodeIpamController {
+    pub(super) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
+        if let Err(retry) = self.settle_unseen(&key).await {
             return retry;
         }
-        let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
+        let Some(node) = self.nodes.get(&key) else { return ReconcileResult::Done };
         self.pool.observe(&node);
         if self.pool.has(&node) {
             return ReconcileResult::Done;
         }
         match plan::needs_allocation(&node, self.pool.rules(&node, self.merges)) {
-            true => self.allocate(key, node).await,
+            true => self.allocate(&key, node).await,
             false => ReconcileResult::Done,
         }
     }

@@ -45,8 +45,7 @@ pub const EVENTS: &[EventDescription] =
 
 /// Reports that the cloud does not find the instance, which is not confirmed yet.
 pub(super) fn instance_missing(node: &Node) -> RecordedEvent {
-    let message =
-        "The cloud provider does not find the instance; the node will be deleted once this is confirmed".to_owned();
+    let message = "The cloud provider does not find the instance; the node will be deleted once this is confirmed";
     INSTANCE_MISSING.about(node, message)
 }
 
@@ -87,13 +86,11 @@ pub(super) fn existence_unknown(node: &Node, reason: &str, lasts: Duration) -> R
 }
 
 pub(super) fn shutdown_taint_added(node: &Node) -> RecordedEvent {
-    let message = format!("Taint {TAINT_SHUTDOWN} added: the instance is shut down");
-    SHUTDOWN_TAINT_ADDED.about(node, message)
+    SHUTDOWN_TAINT_ADDED.about(node, format!("Taint {TAINT_SHUTDOWN} added: the instance is shut down"))
 }
 
 pub(super) fn shutdown_taint_removed(node: &Node, reason: &str) -> RecordedEvent {
-    let message = format!("Taint {TAINT_SHUTDOWN} removed: {reason}");
-    SHUTDOWN_TAINT_REMOVED.about(node, message)
+    SHUTDOWN_TAINT_REMOVED.about(node, format!("Taint {TAINT_SHUTDOWN} removed: {reason}"))
 }
 
 #[cfg(test)]

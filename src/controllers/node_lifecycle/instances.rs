@@ -2,13 +2,20 @@
 //!
 //! Upstream: `controllers/nodelifecycle/node_lifecycle_controller.go` (`ensureNodeExistsByProviderID`, `shutdownInCloudProvider`).
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Node;
 
-use super::{super::node::metadata::find_provider_id, plan::NodeObservation};
+use super::{
+    super::{
+        names::NODE_LIFECYCLE,
+        node::{
+            NoInstances,
+            metadata::{InstanceInterface, find_provider_id},
+        },
+    },
+    plan::NodeObservation,
+};
 use crate::{
-    cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, InstancesV2, SecondLook},
+    cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, SecondLook},
     metrics::{CounterVec, Metrics},
     node::{provider_id, taints},
 };
@@ -24,19 +31,11 @@ pub(super) struct InstanceStateSource {
     requests: CounterVec,
 }
 
-/// Interface of the provider that returns the states of instances.
-enum InstanceInterface {
-    V2(Arc<dyn InstancesV2>),
-    V1 { instances: Arc<dyn Instances>, provider_name: String },
-}
-
 impl InstanceStateSource {
-    /// Returns the interface that `provider` offers, preferring the newer one.
-    pub(super) fn of(provider: &dyn CloudProvider, metrics: &Metrics) -> Option<Self> {
-        let v1 = |instances| InstanceInterface::V1 { instances, provider_name: provider.provider_name().to_owned() };
-        let v2 = provider.instances_v2().map(InstanceInterface::V2);
-        let interface = v2.or_else(|| provider.instances().map(v1))?;
-        Some(Self { interface, requests: metrics.node_lifecycle_provider_calls_total.clone() })
+    /// Returns the source over the interface that `provider` offers.
+    pub(super) fn of(provider: &dyn CloudProvider, metrics: &Metrics) -> Result<Self, NoInstances> {
+        let interface = InstanceInterface::of(provider, NODE_LIFECYCLE.canonical)?;
+        Ok(Self { interface, requests: metrics.node_lifecycle_provider_calls_total.clone() })
     }
 
     /// Looks afresh at the instance of `node`.
@@ -83,19 +82,15 @@ impl InstanceStateSource {
     }
 
     async fn existence(&self, node: &Node) -> Existence {
-        let (instances, provider_name) = match &self.interface {
-            InstanceInterface::V1 { instances, provider_name } => (&**instances, provider_name),
-            InstanceInterface::V2(v2) => {
-                let existence = v2.existence(node).await;
-                self.count(INSTANCE_EXISTS, existence_label(&existence));
-                return existence;
+        let existence = match &self.interface {
+            InstanceInterface::V2(v2) => v2.existence(node).await,
+            InstanceInterface::V1 { instances, provider_name, .. } => {
+                match self.find_provider_id(instances.as_ref(), provider_name, node).await {
+                    Ok(id) => Existence::from(instances.instance_exists_by_provider_id(&id).await),
+                    Err(error) => return Existence::from(Err(error)),
+                }
             }
         };
-        let id = match self.find_provider_id(instances, provider_name, node).await {
-            Ok(id) => id,
-            Err(error) => return existence_of(Err(error)),
-        };
-        let existence = existence_of(instances.instance_exists_by_provider_id(&id).await);
         self.count(INSTANCE_EXISTS, existence_label(&existence));
         existence
     }
@@ -103,7 +98,7 @@ impl InstanceStateSource {
     async fn is_shut_down(&self, node: &Node) -> CloudResult<bool> {
         let is_shut_down = match &self.interface {
             InstanceInterface::V2(v2) => v2.instance_shutdown(node).await,
-            InstanceInterface::V1 { instances, provider_name } => {
+            InstanceInterface::V1 { instances, provider_name, .. } => {
                 let id = self.find_provider_id(instances.as_ref(), provider_name, node).await?;
                 instances.instance_shutdown_by_provider_id(&id).await
             }
@@ -122,14 +117,6 @@ impl InstanceStateSource {
 
     fn count(&self, operation: &str, result: &str) {
         self.requests.with_label_values(&[operation, result]).inc();
-    }
-}
-
-fn existence_of(exists: CloudResult<bool>) -> Existence {
-    match exists {
-        Ok(true) => Existence::Exists,
-        Ok(false) | Err(CloudError::InstanceNotFound) => Existence::Gone,
-        Err(error) => Existence::Unknown(error.to_string()),
     }
 }
 

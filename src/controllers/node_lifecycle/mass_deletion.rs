@@ -72,17 +72,10 @@ impl MissingNodeCount {
 impl fmt::Display for MissingNodeCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { missing, all, allowance } = self;
+        write!(f, "the instances of {missing} of {all} nodes are gone, ")?;
         match self.exceeds_allowance() {
-            true => write!(
-                f,
-                "the instances of {missing} of {all} nodes are gone, more than the {allowance} that may be deleted at once"
-            ),
-            false => {
-                write!(
-                    f,
-                    "the instances of {missing} of {all} nodes are gone, and before of more than may be deleted at once"
-                )
-            }
+            true => write!(f, "more than the {allowance} that may be deleted at once"),
+            false => f.write_str("and before of more than may be deleted at once"),
         }
     }
 }

@@ -32,10 +32,10 @@ const MAX_CONCURRENT_LOOKUPS: usize = 10;
 pub(super) type CheckedNode = (Arc<Node>, NodeObservation, LifecycleAction);
 
 impl NodeLifecycleController {
-    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
-        let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
+    pub(super) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
+        let Some(node) = self.nodes.get(&key) else { return ReconcileResult::Done };
         let observation = self.observe_instance(&node, || self.uids.load_full()).await;
-        let action = self.tracker().observe(uid(&node), &observation, self.input(&self.uids.load()));
+        let action = self.tracker.lock().observe(uid(&node), &observation, self.input(&self.uids.load()));
         if let Err(error) = self.act(&node, &observation, &action).await {
             return self.failed(&error);
         }
@@ -56,7 +56,7 @@ impl NodeLifecycleController {
         }
         let seen = self.source.observe(node).await;
         match seen {
-            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), self.input(&uids())) => {
+            NodeObservation::Gone if self.tracker.lock().needs_second_look(uid(node), self.input(&uids())) => {
                 NodeObservation::GoneRechecked(self.source.second_look(node).await)
             }
             NodeObservation::Unknown(reason) if self.may_be_unlisted(node) && self.source.is_unlisted(node).await => {
@@ -80,7 +80,7 @@ impl NodeLifecycleController {
         let omitted = scope.omit_nodes(&mut due, "whose machine may be gone", |_| true);
         let lookups: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
         let observations: Vec<_> = futures::stream::iter(lookups).buffered(MAX_CONCURRENT_LOOKUPS).collect().await;
-        let (mut tracker, input) = (self.tracker().clone(), self.input(&uids));
+        let (mut tracker, input) = (self.tracker.lock().clone(), self.input(&uids));
         let decide = |(node, observation): (Arc<Node>, NodeObservation)| {
             let action = tracker.observe(uid(&node), &observation, input);
             (node, observation, action)
@@ -90,42 +90,33 @@ impl NodeLifecycleController {
 
     async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {
         match action {
-            LifecycleAction::Nothing => Ok(()),
             LifecycleAction::RemoveShutdownTaint => {
                 let event = events::shutdown_taint_removed(node, removal_reason(observation));
-                self.change_taints(node, taints::without_shutdown, event).await
+                return self.change_taints(node, taints::without_shutdown, event).await;
             }
             LifecycleAction::AddShutdownTaint => {
-                self.change_taints(node, taints::with_shutdown, events::shutdown_taint_added(node)).await
+                return self.change_taints(node, taints::with_shutdown, events::shutdown_taint_added(node)).await;
             }
-            LifecycleAction::Report => {
-                self.context.events.record(events::instance_missing(node));
-                Ok(())
-            }
-            LifecycleAction::Delete => self.delete(node).await,
+            LifecycleAction::Delete => return self.delete(node).await,
+            LifecycleAction::Report => self.context.events.record(events::instance_missing(node)),
             LifecycleAction::ReportUnknown(lasts) => {
                 if let NodeObservation::Unknown(reason) | NodeObservation::Unlisted(reason) = observation {
                     let event = events::existence_unknown(node, reason, *lasts);
                     tracing::warn!(node = crate::node::name(node), "{}", event.message);
                     self.context.events.record(event);
                 }
-                Ok(())
             }
-            LifecycleAction::Delay { missing_count: crowd, first } => {
-                if *first {
-                    self.context.events.record(events::delayed(node, *crowd));
-                }
-                Ok(())
+            LifecycleAction::Delay { missing_count: crowd, first: true } => {
+                self.context.events.record(events::delayed(node, *crowd));
             }
-            LifecycleAction::Refuse { missing_count: crowd, reason, first } => {
-                if *first {
-                    self.refused("mass_deletion");
-                    self.context.events.record(events::refused(node, *crowd, reason));
-                    tracing::warn!(node = crate::node::name(node), "node not deleted: {crowd}; {reason}");
-                }
-                Ok(())
+            LifecycleAction::Refuse { missing_count: crowd, reason, first: true } => {
+                self.refused("mass_deletion");
+                self.context.events.record(events::refused(node, *crowd, reason));
+                tracing::warn!(node = crate::node::name(node), "node not deleted: {crowd}; {reason}");
             }
+            LifecycleAction::Nothing | LifecycleAction::Delay { .. } | LifecycleAction::Refuse { .. } => {}
         }
+        Ok(())
     }
 
     /// Deletes `node` unless a fresh read of it says otherwise.
@@ -145,11 +136,11 @@ impl NodeLifecycleController {
             Err(error) => Err(error),
         };
         match result {
-            Ok(()) => *self.forbidden() = None,
+            Ok(()) => *self.forbidden.lock() = None,
             Err(ApiError::NotFound(_)) => {}
             Err(ApiError::Conflict(_)) => self.refuse_deletion(node, RECREATED),
             Err(error) => {
-                self.tracker().not_deleted(uid(node));
+                self.tracker.lock().not_deleted(uid(node));
                 self.context.events.record(events::deleting_failed(node, &error));
                 return Err(error);
             }
@@ -166,7 +157,7 @@ impl NodeLifecycleController {
 
     fn refuse_deletion(&self, node: &Node, reason: &str) {
         self.refused(reason);
-        self.tracker().not_deleted(uid(node));
+        self.tracker.lock().not_deleted(uid(node));
     }
 
     fn refused(&self, reason: &str) {
@@ -191,7 +182,7 @@ impl NodeLifecycleController {
                 self.context.writer.patch(&self.context.nodes(), &key, PatchTarget::Object, PatchKind::Merge, body).await;
             match written {
                 Ok(_) => {
-                    *self.forbidden() = None;
+                    *self.forbidden.lock() = None;
                     self.context.events.record(event);
                     return Ok(());
                 }
@@ -212,7 +203,7 @@ impl NodeLifecycleController {
         match error {
             ApiError::NotFound(_) => return ReconcileResult::Done,
             ApiError::NotLeading(_) => return ReconcileResult::RequeueAfter(self.config.monitor_period, error.to_string()),
-            ApiError::Forbidden(_) => *self.forbidden() = Some(error.to_string()),
+            ApiError::Forbidden(_) => *self.forbidden.lock() = Some(error.to_string()),
             ApiError::Conflict(_) | ApiError::Busy(_) | ApiError::Rejected(_) | ApiError::Failed(_) => {}
         }
         ReconcileResult::Failed(error.to_string())

@@ -5,26 +5,26 @@
 //! status is left alone: network plugins write their own. If the last reconcile does not determine the condition, the next
 //! one writes it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
 use super::{
+    RouteController,
     outcomes::{condition_patch, outcome},
-    reconcile::RouteReconciler,
 };
 use crate::{
     controllers::restoration::Restoration,
     runtime::{store::ObjectKey, work_queue::ReconcileResult},
 };
 
-impl RouteReconciler {
+impl RouteController {
     /// Writes the condition of the Node again if it contradicts the last reconcile.
-    pub(super) async fn repair_condition(&self, key: &ObjectKey) -> ReconcileResult {
-        let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
+    pub(super) async fn repair_condition(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
+        let Some(node) = self.nodes.get(&key) else { return ReconcileResult::Done };
         let Some(patch) = self.missing_condition(&node) else { return ReconcileResult::Done };
-        if let Err(remaining) = self.begin_repair(key) {
+        if let Err(remaining) = self.begin_repair(&key) {
             return ReconcileResult::RequeueAfter(remaining, "another writer keeps changing NetworkUnavailable".to_owned());
         }
         outcome(self.write_condition(node, patch).await.as_slice())

@@ -32,11 +32,7 @@ pub struct RouteControllerConfig {
 ///
 /// `None`: another program or the cloud chooses them, and the command line has no `--node-cidr-mask-size-ipv4` or
 /// `--node-cidr-mask-size-ipv6`. The prefix that most Ready Nodes have replaces it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NodeMaskSizes {
-    pub ipv4: Option<u8>,
-    pub ipv6: Option<u8>,
-}
+pub use crate::cloud_provider::PodCidrMaskSizes as NodeMaskSizes;
 
 /// Limits on the pod CIDRs that get routes.
 #[derive(Debug, Clone, Copy)]

@@ -330,7 +330,13 @@ fn required_routes(
             needed.push(RequiredRoute::Refused);
         } else if good.is_empty() {
             needed.push(RequiredRoute::Create(plan.changes.create.len()));
-            plan.changes.create.push((node.uid().unwrap_or_default(), route_to(&name, &addresses, text)));
+            let route = Route {
+                target_node: name.clone(),
+                target_node_addresses: addresses.clone(),
+                destination_cidr: text.clone(),
+                ..Route::default()
+            };
+            plan.changes.create.push((node.uid().unwrap_or_default(), route));
         } else {
             needed.push(RequiredRoute::Exists);
             required.extend(good);
@@ -338,15 +344,6 @@ fn required_routes(
         plan.refused.extend(refusal);
     }
     needed
-}
-
-fn route_to(node: &str, addresses: &[NodeAddress], cidr: &str) -> Route {
-    Route {
-        target_node: node.to_owned(),
-        target_node_addresses: addresses.to_vec(),
-        destination_cidr: cidr.to_owned(),
-        ..Route::default()
-    }
 }
 
 /// Returns `true` if the first or last address of a route is in a cluster CIDR. Upstream: `isResponsibleForRoute`.

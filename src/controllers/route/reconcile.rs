@@ -10,26 +10,26 @@ use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
-    config::{NodeMaskSizes, RouteControllerConfig, RouteLimits},
-    drift::{KnownRoutes, RouteDrift, RouteDriftChange},
+    RouteController,
+    config::RouteLimits,
+    drift::{KnownRoutes, RouteDrift},
     events,
     outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
     plan::{RefusedRoute, RoutePlan, UnlistedNode, plan_within, retain_routes_of_unlisted_nodes, unlisted_nodes},
 };
 use crate::{
     cloud_provider::{
-        CloudError, CloudProvider, RouteOutcomes, Routes,
+        CloudError, RouteOutcomes,
         drift::{DriftLog, DriftOutcome},
     },
-    controllers::{ControllerContext, ControllerStatus, restoration::Restoration},
+    controllers::ControllerStatus,
     node::pod_cidrs,
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
-        store::{InformerStore, ObjectKey},
+        store::ObjectKey,
         work_queue::ReconcileResult,
     },
 };
@@ -44,20 +44,6 @@ const MAX_DRIFT_EVENTS: usize = 20;
 const CONFLICT_RETRIES: u32 = 5;
 const MIN_CONFLICT_DELAY: Duration = Duration::from_millis(100);
 const MAX_CONFLICT_DELAY: Duration = Duration::from_millis(200);
-
-pub(super) struct RouteReconciler {
-    pub(super) context: ControllerContext,
-    provider: Arc<dyn CloudProvider>,
-    pub(super) routes: Arc<dyn Routes>,
-    pub(super) nodes: InformerStore<Node>,
-    cluster_cidrs: Vec<IpNet>,
-    node_masks: NodeMaskSizes,
-    nodes_are_filtered: bool,
-    /// Of the last reconcile, for status pages.
-    pub(super) last_reconcile: Mutex<LastRouteReconcile>,
-    /// The last repair of the condition of each Node that another writer changed.
-    pub(super) condition_repairs: Mutex<HashMap<ObjectKey, Restoration>>,
-}
 
 /// Nodes whose routes other controllers manage.
 pub(super) struct OtherNodes {
@@ -78,32 +64,9 @@ pub(super) struct LastRouteReconcile {
     refused: BTreeSet<(String, IpNet, bool)>,
 }
 
-impl RouteReconciler {
-    pub(super) fn new(
-        context: &ControllerContext,
-        provider: Arc<dyn CloudProvider>,
-        routes: Arc<dyn Routes>,
-        nodes: InformerStore<Node>,
-        config: &RouteControllerConfig,
-    ) -> Self {
-        for change in RouteDriftChange::ALL {
-            drop(context.metrics.route_drift_total.with_label_values(&[change.as_str()]));
-        }
-        Self {
-            context: context.clone(),
-            provider,
-            routes,
-            nodes,
-            cluster_cidrs: config.cluster_cidrs.clone(),
-            node_masks: config.node_masks,
-            nodes_are_filtered: config.nodes_are_filtered,
-            last_reconcile: Mutex::default(),
-            condition_repairs: Mutex::default(),
-        }
-    }
-
+impl RouteController {
     /// Brings all routes and conditions in line with the nodes.
-    pub(super) async fn reconcile(&self) -> ReconcileResult {
+    pub(super) async fn reconcile(self: Arc<Self>) -> ReconcileResult {
         // An empty store before the first list would read as "all nodes are gone".
         self.nodes.synced().await;
         self.context.metrics.route_sync_total.with_label_values::<&str>(&[]).inc();
@@ -129,12 +92,12 @@ impl RouteReconciler {
     }
 
     pub(super) fn limits(&self) -> RouteLimits<'_> {
-        RouteLimits { cluster_cidrs: &self.cluster_cidrs, node_masks: self.node_masks }
+        RouteLimits { cluster_cidrs: &self.config.cluster_cidrs, node_masks: self.config.node_masks }
     }
 
     /// Returns the Nodes whose routes this controller manages, and what is known of all others.
     pub(super) fn own_and_other_nodes(&self) -> (Vec<Arc<Node>>, OtherNodes) {
-        let may_be_hidden = self.nodes_are_filtered || !self.nodes.proves_absence();
+        let may_be_hidden = self.config.nodes_are_filtered || !self.nodes.proves_absence();
         let (own, foreign) = self.nodes.list().into_iter().partition(|node| !self.provider.is_foreign(node));
         (own, OtherNodes { foreign, may_be_hidden })
     }
@@ -282,9 +245,9 @@ impl RouteReconciler {
     }
 
     /// Returns the status, without the queue.
-    pub(super) fn status(&self) -> ControllerStatus {
+    pub(super) fn reconcile_status(&self) -> ControllerStatus {
         let last = self.last_reconcile.lock();
-        let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();
+        let cidrs: Vec<_> = self.config.cluster_cidrs.iter().map(IpNet::to_string).collect();
         let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
         let count = last.refused.iter().filter(|(_, _, has_route)| !has_route).count();
         facts.extend((count > 0).then(|| ("pod CIDRs without route".to_owned(), count.to_string())));

@@ -4,13 +4,13 @@
 //! controller are its notes.
 
 use super::{
+    RouteController,
     outcomes::planned_conditions,
     plan::{RoutePlan, plan_within},
-    reconcile::RouteReconciler,
 };
 use crate::cloud_provider::{CloudResult, Routes, WritePlan};
 
-impl RouteReconciler {
+impl RouteController {
     /// Plans what [`Self::reconcile`] would write now.
     pub(super) async fn write_plan(&self) -> CloudResult<WritePlan> {
         let cluster = &self.context.cluster_name;

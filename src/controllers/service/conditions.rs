@@ -36,39 +36,27 @@ pub enum LoadBalancerPhase {
 }
 
 impl LoadBalancerPhase {
-    /// Returns the reason of the condition.
-    pub fn reason(&self) -> &'static str {
+    /// Returns reason, status and message of the condition.
+    fn parts(&self) -> (&'static str, &'static str, &str) {
         match self {
-            LoadBalancerPhase::Ensuring => "Ensuring",
-            LoadBalancerPhase::Updating => "Updating",
-            LoadBalancerPhase::Deleting => "Deleting",
-            LoadBalancerPhase::Ready => "Ready",
-            LoadBalancerPhase::ImplementedElsewhere => "ImplementedElsewhere",
-            LoadBalancerPhase::Waiting(_) => "Waiting",
-            LoadBalancerPhase::Failed(_) => "Failed",
-            LoadBalancerPhase::Invalid(_) => "Invalid",
+            Self::Ensuring => ("Ensuring", "Unknown", "The load balancer is being created or updated"),
+            Self::Updating => ("Updating", "Unknown", "The load balancer is being given the new set of nodes"),
+            Self::Deleting => ("Deleting", "False", "The load balancer is being deleted"),
+            Self::Ready => ("Ready", "True", "The load balancer serves the Service"),
+            Self::ImplementedElsewhere => ("ImplementedElsewhere", "True", "Another component provides the load balancer"),
+            Self::Waiting(reason) => ("Waiting", "Unknown", reason),
+            Self::Failed(reason) => ("Failed", "False", reason),
+            Self::Invalid(reason) => ("Invalid", "False", reason),
         }
     }
 
-    fn status(&self) -> &'static str {
-        match self {
-            LoadBalancerPhase::Ready | LoadBalancerPhase::ImplementedElsewhere => "True",
-            LoadBalancerPhase::Deleting | LoadBalancerPhase::Failed(_) | LoadBalancerPhase::Invalid(_) => "False",
-            LoadBalancerPhase::Ensuring | LoadBalancerPhase::Updating | LoadBalancerPhase::Waiting(_) => "Unknown",
-        }
+    /// Returns the reason of the condition.
+    pub fn reason(&self) -> &'static str {
+        self.parts().0
     }
 
     fn message(&self) -> String {
-        let message = match self {
-            LoadBalancerPhase::Ensuring => "The load balancer is being created or updated",
-            LoadBalancerPhase::Updating => "The load balancer is being given the new set of nodes",
-            LoadBalancerPhase::Deleting => "The load balancer is being deleted",
-            LoadBalancerPhase::Ready => "The load balancer serves the Service",
-            LoadBalancerPhase::ImplementedElsewhere => "Another component provides the load balancer",
-            LoadBalancerPhase::Waiting(reason) | LoadBalancerPhase::Failed(reason) | LoadBalancerPhase::Invalid(reason) => {
-                reason
-            }
-        };
+        let (_, _, message) = self.parts();
         let fits = (0..=MAX_MESSAGE).rev().find_map(|end| message.get(..end));
         if message.len() <= MAX_MESSAGE { message } else { fits.unwrap_or_default() }.to_owned()
     }
@@ -87,11 +75,12 @@ impl LoadBalancerPhase {
 
     /// Returns the condition for this phase, following `current`.
     pub fn condition(&self, current: Option<&Condition>, generation: Option<i64>, now: Timestamp) -> Condition {
-        let unchanged = current.filter(|current| current.status == self.status());
+        let (reason, status, _) = self.parts();
+        let unchanged = current.filter(|current| current.status == status);
         Condition {
             type_: CONDITION_TYPE.to_owned(),
-            status: self.status().to_owned(),
-            reason: self.reason().to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
             message: self.message(),
             observed_generation: generation,
             last_transition_time: unchanged.map_or(Time(now), |current| current.last_transition_time.clone()),

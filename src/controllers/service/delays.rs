@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::{
     conditions::LoadBalancerPhase,
     plan::{EnsureReason, ServiceStatusUpdate},
-    reconcile::ServiceReconciler,
+    reconcile::ServiceController,
 };
 use crate::{
     cloud_provider::{CloudResult, LoadBalancerStatus},
@@ -21,7 +21,7 @@ use crate::{
 /// Duration of a call after which the condition reports what it waits for, and the interval of that check.
 const SHOWN_AFTER: Duration = Duration::from_secs(10);
 
-impl ServiceReconciler {
+impl ServiceController {
     /// Ensures the load balancer of `service`, which becomes the object as it was written last. A comparison shows no delay: the Service is
     /// served meanwhile.
     pub(super) async fn call_ensure(

@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::{
     plan::{ServiceStatusUpdate, ServiceSyncError},
-    reconcile::{MAX_ROUNDS, ServiceReconciler},
+    reconcile::{MAX_ROUNDS, ServiceController},
 };
 use crate::runtime::{patch::ApiError, store::ObjectKey, work_queue::ReconcileResult};
 
-impl ServiceReconciler {
+impl ServiceController {
     /// Reports a failure to the user, and returns the outcome for the queue.
     pub(super) async fn failed(
         &self,

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     keys::{ALL_HOSTS, COALESCING_DELAY},
     plan,
-    reconcile::ServiceReconciler,
+    reconcile::ServiceController,
 };
 use crate::{
     cloud_provider::CloudError,
@@ -24,7 +24,7 @@ use crate::{
 /// been given time.
 const PERIOD: Duration = Duration::from_secs(60);
 
-impl ServiceReconciler {
+impl ServiceController {
     /// Finds the Services whose load balancers have other hosts than they should, and enqueues them.
     pub(super) fn sync_nodes(&self) -> ReconcileResult {
         let (hosts, now) = (self.hosts(), self.context.clock.now());

@@ -8,23 +8,23 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use serde_json::Value;
 
-use super::{conditions, plan::ServiceSyncError, prune, reconcile::ServiceReconciler};
+use super::{
+    conditions,
+    plan::{ServiceSyncError, SyncResult},
+    prune,
+    reconcile::ServiceController,
+};
 use crate::runtime::{
     patch::{ApiError, PatchKind, PatchTarget},
     store::ObjectKey,
 };
 
-impl ServiceReconciler {
+impl ServiceController {
     fn api(&self, key: &ObjectKey) -> Api<Service> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    pub(super) async fn patch(
-        &self,
-        key: &ObjectKey,
-        body: Value,
-        operation: &'static str,
-    ) -> Result<Arc<Service>, ServiceSyncError> {
+    pub(super) async fn patch(&self, key: &ObjectKey, body: Value, operation: &'static str) -> SyncResult<Arc<Service>> {
         let replaced = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let is_own = |condition: &Value| condition["type"] == conditions::CONDITION_TYPE;
         let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(is_own));
@@ -57,7 +57,7 @@ impl ServiceReconciler {
 
     /// Returns the Service of the store. One with a load balancer that the store lacks is read while a list is pending: a watch may
     /// have missed it.
-    pub(super) async fn current(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
+    pub(super) async fn current(&self, key: &ObjectKey) -> SyncResult<Option<Arc<Service>>> {
         let (is_complete, is_tracked) = (self.services.proves_absence(), self.cache().get(key).is_some());
         match self.services.get(key) {
             None if is_tracked && !is_complete => self.read(key).await,
@@ -66,7 +66,7 @@ impl ServiceReconciler {
     }
 
     /// Reads the Service from the server; `None` if it does not exist.
-    pub(super) async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Service>>, ServiceSyncError> {
+    pub(super) async fn read(&self, key: &ObjectKey) -> SyncResult<Option<Arc<Service>>> {
         match self.context.writer.get(&self.api(key), key).await {
             Ok(service) => Ok(Some(Arc::new(self.services.as_kept(service)))),
             Err(ApiError::NotFound(_)) => Ok(None),

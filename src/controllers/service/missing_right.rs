@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::runtime::{access_review::is_allowed, patch::ApiError};
@@ -34,7 +34,7 @@ impl MissingRight {
         match error {
             Some(ApiError::NotLeading(_) | ApiError::Busy(_) | ApiError::Failed(_)) => {}
             Some(refusal @ ApiError::Forbidden(_)) => match is_allowed(client, right_in(namespace)).await {
-                Ok(false) => self.results().refused = Some((Instant::now(), refusal.to_string())),
+                Ok(false) => self.0.lock().refused = Some((Instant::now(), refusal.to_string())),
                 Ok(true) => self.record_authorized(),
                 Err(error) => tracing::debug!(%error, "cannot review the right to write the status of services"),
             },
@@ -44,18 +44,14 @@ impl MissingRight {
 
     /// Returns what the server said to the last refused write, if no write was authorized lately.
     pub(super) fn reason(&self) -> Option<String> {
-        let results = self.results();
+        let results = self.0.lock();
         let is_recent = |at: Instant| at.elapsed() < RESULT_TTL;
         let refused = results.refused.as_ref().filter(|(at, _)| is_recent(*at));
         refused.filter(|_| !results.authorized.is_some_and(is_recent)).map(|(_, reason)| reason.clone())
     }
 
     fn record_authorized(&self) {
-        *self.results() = WriteResults { refused: None, authorized: Some(Instant::now()) };
-    }
-
-    fn results(&self) -> MutexGuard<'_, WriteResults> {
-        self.0.lock()
+        *self.0.lock() = WriteResults { refused: None, authorized: Some(Instant::now()) };
     }
 }
 

@@ -133,8 +133,13 @@ pub struct ServiceChangeEvent {
 }
 
 impl ServiceChangeEvent {
-    fn change(reason: &'static str, old: impl fmt::Display, new: impl fmt::Display) -> Option<Self> {
-        Some(Self { reason, message: format!("{old} -> {new}") })
+    fn new(reason: &'static str, old: impl fmt::Display, new: impl fmt::Display) -> Self {
+        Self { reason, message: format!("{old} -> {new}") }
+    }
+
+    /// Returns the event, if the values differ.
+    fn of_values<T: PartialEq + fmt::Display>(reason: &'static str, old: T, new: T) -> Option<Self> {
+        (old != new).then(|| Self::new(reason, old, new))
     }
 }
 
@@ -144,17 +149,17 @@ pub fn change_event(classes: &LoadBalancerClasses, old: &Service, new: &Service)
     use super::reason;
     let (a, b) = (ServiceFingerprint::of(classes, old), ServiceFingerprint::of(classes, new));
     if a.wants != b.wants {
-        return ServiceChangeEvent::change(reason::TYPE, type_of(old), type_of(new));
+        return Some(ServiceChangeEvent::new(reason::TYPE, type_of(old), type_of(new)));
     }
     if a.source_ranges != b.source_ranges {
-        return ServiceChangeEvent::change(reason::SOURCE_RANGES, go_list(a.source_ranges), go_list(b.source_ranges));
+        return Some(ServiceChangeEvent::new(reason::SOURCE_RANGES, go_list(a.source_ranges), go_list(b.source_ranges)));
     }
     let silent = |f: &ServiceFingerprint<'_>| f.session_affinity_config.cloned();
     if a.ports != b.ports || a.session_affinity != b.session_affinity || silent(&a) != silent(&b) {
         return None;
     }
     if a.load_balancer_ip != b.load_balancer_ip {
-        return ServiceChangeEvent::change(reason::LOAD_BALANCER_IP, a.load_balancer_ip, b.load_balancer_ip);
+        return Some(ServiceChangeEvent::new(reason::LOAD_BALANCER_IP, a.load_balancer_ip, b.load_balancer_ip));
     }
     if a.external_ips.len() != b.external_ips.len() {
         return count(reason::EXTERNAL_IP, a.external_ips.len(), b.external_ips.len());
@@ -165,23 +170,11 @@ pub fn change_event(classes: &LoadBalancerClasses, old: &Service, new: &Service)
     if a.annotations != b.annotations {
         return None;
     }
-    remaining_change_event(&a, &b)
-}
-
-fn remaining_change_event(a: &ServiceFingerprint<'_>, b: &ServiceFingerprint<'_>) -> Option<ServiceChangeEvent> {
-    use super::reason;
-    if a.uid != b.uid {
-        return ServiceChangeEvent::change(reason::UID, a.uid, b.uid);
-    }
-    if a.external_traffic_policy != b.external_traffic_policy {
-        let (old, new) = (a.external_traffic_policy, b.external_traffic_policy);
-        return ServiceChangeEvent::change(reason::EXTERNAL_TRAFFIC_POLICY, old, new);
-    }
-    if a.health_check_node_port != b.health_check_node_port {
-        let (old, new) = (a.health_check_node_port, b.health_check_node_port);
-        return ServiceChangeEvent::change(reason::HEALTH_CHECK_NODE_PORT, old, new);
-    }
-    (a.ip_families != b.ip_families).then(|| count(reason::IP_FAMILIES, a.ip_families, b.ip_families)).flatten()
+    let (policy, port) = (reason::EXTERNAL_TRAFFIC_POLICY, reason::HEALTH_CHECK_NODE_PORT);
+    ServiceChangeEvent::of_values(reason::UID, a.uid, b.uid)
+        .or_else(|| ServiceChangeEvent::of_values(policy, a.external_traffic_policy, b.external_traffic_policy))
+        .or_else(|| ServiceChangeEvent::of_values(port, a.health_check_node_port, b.health_check_node_port))
+        .or_else(|| count(reason::IP_FAMILIES, a.ip_families, b.ip_families).filter(|_| a.ip_families != b.ip_families))
 }
 
 fn count(reason: &'static str, old: usize, new: usize) -> Option<ServiceChangeEvent> {

@@ -222,11 +222,7 @@ pub fn on_added(classes: &LoadBalancerClasses, service: &Service, initial: bool)
     if is_handed_over(classes, service) {
         return Some(ReconcilePriority::Resync);
     }
-    let has_address = service
-        .status
-        .as_ref()
-        .and_then(|status| status.load_balancer.as_ref())
-        .is_some_and(|status| status.ingress.as_ref().is_some_and(|ingress| !ingress.is_empty()));
+    let has_address = !status_patch::ingress(service).is_empty();
     let urgency = if initial && has_address { ReconcilePriority::Resync } else { ReconcilePriority::UserChange };
     classes.wants(service).then_some(urgency)
 }
@@ -274,6 +270,9 @@ pub enum ServiceSyncError {
     },
 }
 
+/// Shorthand for results of the steps of a reconcile.
+pub type SyncResult<T> = Result<T, ServiceSyncError>;
+
 /// Consequences of a failure for the queue and for the Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureResponse {
@@ -312,29 +311,22 @@ impl ServiceSyncError {
             return ServiceSyncError::Cloud { operation, error: error.clone().without_status() }.response();
         }
         let message = self.to_string();
+        let requeue_after = |delay| ReconcileResult::RequeueAfter(delay, message.clone());
+        let failed = || ReconcileResult::Failed(message.clone());
         let (outcome, phase): (_, Option<PhaseOf>) = match self {
-            ServiceSyncError::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => {
-                (ReconcileResult::RequeueAfter(*after, message.clone()), Some(LoadBalancerPhase::Waiting))
-            }
-            ServiceSyncError::Cloud { error: CloudError::MissingReference { after, .. }, .. } => {
-                (ReconcileResult::RequeueAfter(*after, message.clone()), Some(LoadBalancerPhase::Invalid))
-            }
-            ServiceSyncError::Cloud { error: CloudError::Invalid(_), .. } => {
-                (ReconcileResult::Rejected(message.clone()), Some(LoadBalancerPhase::Invalid))
-            }
-            // A refusal is reported at each attempt, to keep its event alive.
-            ServiceSyncError::Cloud { error: CloudError::Refused(_), .. } => {
-                (ReconcileResult::Failed(message.clone()), Some(LoadBalancerPhase::Invalid))
-            }
-            // The leader will do it. Should this process turn out to lead after all, nothing is lost.
-            ServiceSyncError::Cloud { error: CloudError::NotLeader(_), .. }
-            | ServiceSyncError::Api { error: ApiError::NotLeading(_), .. } => {
-                (ReconcileResult::RequeueAfter(BACKOFF.base, message.clone()), None)
-            }
+            ServiceSyncError::Cloud { error, .. } => match error {
+                CloudError::RetryAfter { after, .. } => (requeue_after(*after), Some(LoadBalancerPhase::Waiting)),
+                CloudError::MissingReference { after, .. } => (requeue_after(*after), Some(LoadBalancerPhase::Invalid)),
+                CloudError::Invalid(_) => (ReconcileResult::Rejected(message.clone()), Some(LoadBalancerPhase::Invalid)),
+                // A refusal is reported at each attempt, to keep its event alive.
+                CloudError::Refused(_) => (failed(), Some(LoadBalancerPhase::Invalid)),
+                // The leader will do it. Should this process turn out to lead after all, nothing is lost.
+                CloudError::NotLeader(_) => (requeue_after(BACKOFF.base), None),
+                _ => (failed(), Some(LoadBalancerPhase::Failed)),
+            },
+            ServiceSyncError::Api { error: ApiError::NotLeading(_), .. } => (requeue_after(BACKOFF.base), None),
             ServiceSyncError::Api { error: ApiError::NotFound(_), .. } => (ReconcileResult::Done, None),
-            ServiceSyncError::Cloud { .. } | ServiceSyncError::Api { .. } => {
-                (ReconcileResult::Failed(message.clone()), Some(LoadBalancerPhase::Failed))
-            }
+            ServiceSyncError::Api { .. } => (failed(), Some(LoadBalancerPhase::Failed)),
         };
         FailureResponse { outcome, phase: phase.map(|phase| phase(message)) }
     }

@@ -25,13 +25,13 @@ use super::{
     labels::SelectedLabels,
     missing_right::MissingRight,
     needs_update::{change_event, is_being_deleted, is_handed_over, owns_finalizer},
-    plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
+    plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError, SyncResult},
     predicates::LoadBalancerHosts,
     status_patch,
 };
 use crate::{
     cloud_provider::{CloudError, LoadBalancer, LoadBalancerStatus, load_balancer_class::LoadBalancerClasses},
-    controllers::{ControllerContext, SingleKey},
+    controllers::ControllerContext,
     runtime::{
         events::RecordedEvent,
         patch::ApiError,
@@ -55,13 +55,15 @@ pub(super) enum ServiceRoundResult {
     Later(Duration),
 }
 
+/// Shorthand for results of the steps of a round.
+pub(super) type RoundResult = SyncResult<ServiceRoundResult>;
+
 /// Returns the Service without the addresses in its status, which belong to another component.
 pub(super) fn without_status(service: &Service) -> Arc<Service> {
     Arc::new(Service { status: None, ..service.clone() })
 }
 
-/// Dependencies of a reconcile.
-pub(super) struct ServiceReconciler {
+pub struct ServiceController {
     pub(super) context: ControllerContext,
     /// Client for Services, which may carry 256 KiB of annotations without a reader.
     pub(super) client: kube::Client,
@@ -73,8 +75,8 @@ pub(super) struct ServiceReconciler {
     /// Classes that this manager serves.
     pub(super) classes: LoadBalancerClasses,
     pub(super) queue: ReconcileQueue<ObjectKey>,
-    pub(super) node_queue: ReconcileQueue<SingleKey>,
-    pub(super) host_queue: ReconcileQueue<SingleKey>,
+    pub(super) node_queue: ReconcileQueue<&'static str>,
+    pub(super) host_queue: ReconcileQueue<&'static str>,
     /// Never held across an await.
     pub(super) cache: Mutex<ServiceCache>,
     /// Counts node changes that load balancers care about.
@@ -84,9 +86,12 @@ pub(super) struct ServiceReconciler {
     /// The server does not keep `status.conditions` (Kubernetes before 1.20): none is written for its own sake.
     pub(super) conditions_are_dropped: AtomicBool,
     pub(super) missing_right: MissingRight,
+    /// Largest number of concurrent Services; `None` for no limit.
+    pub(super) limit: Option<usize>,
+    pub(super) resync_period: Duration,
 }
 
-impl ServiceReconciler {
+impl ServiceController {
     pub(super) fn cache(&self) -> MutexGuard<'_, ServiceCache> {
         self.cache.lock()
     }
@@ -164,12 +169,7 @@ impl ServiceReconciler {
     ///
     /// Nodes that change after this reconcile `applied` hosts are left to the node sync, which gathers them: while a cluster
     /// grows, a load balancer would otherwise be updated back to back until the rounds run out.
-    async fn reconcile_once(
-        &self,
-        key: &ObjectKey,
-        current: &mut Option<Arc<Service>>,
-        applied: bool,
-    ) -> Result<ServiceRoundResult, ServiceSyncError> {
+    async fn reconcile_once(&self, key: &ObjectKey, current: &mut Option<Arc<Service>>, applied: bool) -> RoundResult {
         let hosts = self.hosts();
         let labels = self.labels(current.as_deref());
         if let Some(service) = current.as_ref() {
@@ -215,7 +215,7 @@ impl ServiceReconciler {
         service: &mut Arc<Service>,
         (hosts, labels): (&LoadBalancerHosts, SelectedLabels),
         cause: EnsureReason,
-    ) -> Result<ServiceRoundResult, ServiceSyncError> {
+    ) -> RoundResult {
         let before = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
         before.and_then(|old| change_event(&self.classes, &old, service)).into_iter().for_each(|change| {
             self.record(events::changed(service, change));
@@ -247,12 +247,7 @@ impl ServiceReconciler {
         Ok(ServiceRoundResult::Applied)
     }
 
-    async fn publish(
-        &self,
-        key: &ObjectKey,
-        service: &mut Arc<Service>,
-        update: &ServiceStatusUpdate,
-    ) -> Result<ServiceRoundResult, ServiceSyncError> {
+    async fn publish(&self, key: &ObjectKey, service: &mut Arc<Service>, update: &ServiceStatusUpdate) -> RoundResult {
         let published = self.write_status(key, service, update).await?;
         self.cache().mark_published(key, published);
         Ok(ServiceRoundResult::Replan)
@@ -264,7 +259,7 @@ impl ServiceReconciler {
         key: &ObjectKey,
         service: &mut Arc<Service>,
         update: &ServiceStatusUpdate,
-    ) -> Result<Option<LoadBalancerStatus>, ServiceSyncError> {
+    ) -> SyncResult<Option<LoadBalancerStatus>> {
         let published = self.cache().get(key).and_then(|applied| applied.published.clone());
         let desired = update.status.as_ref().filter(|desired| self.may_write_addresses(desired, published.as_ref()));
         let listed = desired.map(|desired| status_patch::addresses(service, desired, published.as_ref()));
@@ -287,27 +282,21 @@ impl ServiceReconciler {
         key: &ObjectKey,
         service: &Arc<Service>,
         (hosts, labels): (&LoadBalancerHosts, SelectedLabels),
-    ) -> Result<ServiceRoundResult, ServiceSyncError> {
+    ) -> RoundResult {
         self.cache().mark_pending(key, service, LoadBalancerPhase::Updating);
-        let stage = match self.call_update(service, hosts).await {
+        let phase = match self.call_update(service, hosts).await {
             Ok(()) => {
                 let event = if hosts.nodes.is_empty() { events::unavailable } else { events::updated };
                 self.record(event(service));
-                Ok(LoadBalancerPhase::Ready)
+                LoadBalancerPhase::Ready
             }
-            Err(CloudError::ImplementedElsewhere) => Ok(LoadBalancerPhase::ImplementedElsewhere),
+            Err(CloudError::ImplementedElsewhere) => LoadBalancerPhase::ImplementedElsewhere,
             // Upstream: an update of a load balancer that is gone is no error.
-            Err(error) if self.is_gone(service, &error).await => Ok(LoadBalancerPhase::Ready),
-            Err(error) => Err(error),
+            Err(error) if self.is_gone(service, &error).await => LoadBalancerPhase::Ready,
+            Err(error) => return Err(self.update_failed(key, service, hosts, error)),
         };
-        match stage {
-            Ok(stage) => {
-                let update = ServiceStatusUpdate { status: None, phase: stage };
-                self.cache().mark_synced(key, (&hosts.set, labels), update);
-                Ok(ServiceRoundResult::Applied)
-            }
-            Err(error) => Err(self.update_failed(key, service, hosts, error)),
-        }
+        self.cache().mark_synced(key, (&hosts.set, labels), ServiceStatusUpdate { status: None, phase });
+        Ok(ServiceRoundResult::Applied)
     }
 
     async fn call_update(&self, service: &Service, hosts: &LoadBalancerHosts) -> Result<(), CloudError> {
@@ -344,7 +333,7 @@ impl ServiceReconciler {
         failure
     }
 
-    async fn cleanup(&self, key: &ObjectKey, service: &mut Arc<Service>) -> Result<ServiceRoundResult, ServiceSyncError> {
+    async fn cleanup(&self, key: &ObjectKey, service: &mut Arc<Service>) -> RoundResult {
         let cached = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
         let (handed_over, was_cached) = (is_handed_over(&self.classes, service), cached.is_some());
         // Without the finalizer the store may hold but a stub of a Service that is none of ours any more.
@@ -379,7 +368,7 @@ impl ServiceReconciler {
     }
 
     /// Takes the Service's marks off, unless it is gone.
-    async fn release(&self, key: &ObjectKey, body: Option<Value>) -> Result<(), ServiceSyncError> {
+    async fn release(&self, key: &ObjectKey, body: Option<Value>) -> SyncResult<()> {
         let Some(body) = body else { return Ok(()) };
         match self.patch(key, body, "failed to remove load balancer cleanup finalizer").await {
             Ok(_) | Err(ServiceSyncError::Api { error: ApiError::NotFound(_), .. }) => Ok(()),
@@ -388,17 +377,13 @@ impl ServiceReconciler {
     }
 
     /// Leaves the Service to another manager, with all that there is of it.
-    async fn remove_finalizer_and_condition(
-        &self,
-        key: &ObjectKey,
-        service: &Service,
-    ) -> Result<ServiceRoundResult, ServiceSyncError> {
+    async fn remove_finalizer_and_condition(&self, key: &ObjectKey, service: &Service) -> RoundResult {
         self.release(key, status_patch::remove_finalizer(&self.classes, service)).await?;
         self.cache().forget(key);
         Ok(ServiceRoundResult::Done)
     }
 
-    async fn delete_orphan(&self, key: &ObjectKey, old: &Arc<Service>) -> Result<ServiceRoundResult, ServiceSyncError> {
+    async fn delete_orphan(&self, key: &ObjectKey, old: &Arc<Service>) -> RoundResult {
         self.cache().set_phase(key, LoadBalancerPhase::Deleting);
         self.record(events::deleting(old));
         match self.balancer.ensure_load_balancer_deleted(&self.context.cluster_name, old).await {

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::{
     events,
-    plan::{self, ServiceStatusUpdate, ServiceSyncError},
-    reconcile::{ServiceReconciler, ServiceRoundResult},
+    plan::{self, ServiceStatusUpdate},
+    reconcile::{RoundResult, ServiceController, ServiceRoundResult},
     status_patch,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     runtime::{store::ObjectKey, work_queue::ReconcilePriority},
 };
 
-impl ServiceReconciler {
+impl ServiceController {
     /// Returns a priority if an update shows that another writer changed a field of a settled Service.
     pub(super) fn on_stripped(&self, key: &ObjectKey, new: &Service) -> Option<ReconcilePriority> {
         let cache = self.cache();
@@ -59,7 +59,7 @@ impl ServiceReconciler {
         key: &ObjectKey,
         service: &mut Arc<Service>,
         published: &ServiceStatusUpdate,
-    ) -> Result<ServiceRoundResult, ServiceSyncError> {
+    ) -> RoundResult {
         let field = if status_patch::lacks_finalizer(&self.classes, service) { "finalizer" } else { "status" };
         if !self.balancer.reverts_external_changes() {
             self.report_unrestored(key, service, field);

@@ -155,7 +155,7 @@ pub fn removed_addresses<'a>(service: &'a Service, desired: &LoadBalancerStatus)
     ingress(service).iter().filter(|entry| !lists(desired, entry)).filter_map(address).collect()
 }
 
-fn ingress(service: &Service) -> &[LoadBalancerIngress] {
+pub(super) fn ingress(service: &Service) -> &[LoadBalancerIngress] {
     service.status.as_ref().and_then(|status| status.load_balancer.as_ref()).map(entries).unwrap_or_default()
 }
 

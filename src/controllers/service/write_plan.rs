@@ -12,7 +12,7 @@ use super::{
     labels::SelectedLabels,
     needs_update::{is_being_deleted, is_handed_over},
     plan::{self, ServiceAction, ServiceSyncError},
-    reconcile::{ServiceReconciler, without_status},
+    reconcile::{ServiceController, without_status},
     status_patch,
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     runtime::store::ObjectKey,
 };
 
-impl ServiceReconciler {
+impl ServiceController {
     /// Plans for the Services of `scope` together.
     pub(super) async fn write_plan(&self, scope: &ServiceScope) -> CloudResult<WritePlan> {
         let hosts = self.hosts();

@@ -30,7 +30,7 @@ pub use decode::{DecodedConfig, decode, decode_over};
 pub use environment::{EnvironmentOverrides, EnvironmentVariable, VARIABLES, variables};
 pub use fields::{AzureConfig, ConfigField, FIELDS};
 pub use finding::{ConfigFinding, FindingSeverity, has_errors, promote_warnings};
-pub use merge::{ConfigTexts, LoadedConfig, merge};
+pub use merge::{ConfigTexts, merge};
 pub use objects::{AuxiliaryTokenProvider, ClientRateLimit, MultipleStandardLoadBalancer};
 pub use rate_limits::RATE_LIMIT_CLIENTS;
 pub use reference::reference_page;

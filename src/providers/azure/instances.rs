@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use describe::TopologyRules;
 use existence::SystemUuidEvidence;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{
     config::AzureConfig,
@@ -93,9 +93,5 @@ impl AzureInstances {
         let topology = TopologyRules { vm_type: config.vm_type, fault_domain_label: config.fault_domain_label };
         let settings = InstanceSettings { topology, grace: config.node_instance_not_found_grace_period };
         Self { lookup: inventory, settings, clock, uuid_evidence: Arc::default() }
-    }
-
-    fn uuid_evidence(&self) -> MutexGuard<'_, SystemUuidEvidence> {
-        self.uuid_evidence.lock()
     }
 }

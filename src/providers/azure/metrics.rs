@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::metrics::{Metric, MetricTable, Registry, RegistryError, declare_metrics};
 
@@ -106,7 +106,7 @@ impl AzureMetrics {
     /// Records that a subject of operations is gone. Its series, with these labels, are removed when a hundred others have
     /// ended after it: names come and go without end.
     pub fn operations_ended(&self, subject: &str, series: Vec<Vec<String>>) {
-        let mut ended = self.ended();
+        let mut ended = self.ended.lock();
         ended.retain(|(existing, _)| existing != subject);
         ended.push_back((subject.to_owned(), series));
         if ended.len() > MAX_ENDED_SERIES {
@@ -118,7 +118,7 @@ impl AzureMetrics {
 
     /// Records that a subject of operations exists, perhaps again.
     pub fn operations_go_on(&self, subject: &str) {
-        self.ended().retain(|(existing, _)| existing != subject);
+        self.ended.lock().retain(|(existing, _)| existing != subject);
     }
 
     fn remove_operation(&self, labels: &[String]) {
@@ -126,9 +126,5 @@ impl AzureMetrics {
         // Those that were never counted are not there.
         let _ = self.rows.azure_op_duration.remove_label_values(&labels);
         let _ = self.rows.azure_op_failures.remove_label_values(&labels);
-    }
-
-    fn ended(&self) -> MutexGuard<'_, VecDeque<EndedSeries>> {
-        self.ended.lock()
     }
 }

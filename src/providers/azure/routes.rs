@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::{commit::RouteCommitter, table::RouteTableStore};
@@ -96,10 +96,6 @@ impl AzureRoutes {
         self.committer.as_ref().ok_or_else(|| CloudError::invalid(NO_TABLE))
     }
 
-    fn node_history(&self) -> MutexGuard<'_, RouteNodeHistory> {
-        self.node_history.lock()
-    }
-
     fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.nodes.get(&ObjectKey::cluster(name))
     }
@@ -172,7 +168,7 @@ impl AzureRoutes {
     /// Returns the memory as it would be after the next list and batch: also the pod CIDRs of unmanaged Nodes are in it.
     fn history_for_plan(&self) -> RouteNodeHistory {
         let nodes = self.nodes.list();
-        let mut history = self.node_history().clone();
+        let mut history = self.node_history.lock().clone();
         history.observe(nodes.iter().map(Arc::as_ref));
         for node in nodes.iter().filter(|node| node::is_unmanaged(node)) {
             pod_cidrs(node).iter().for_each(|cidr| history.remember(node::name(node), cidr));
@@ -182,11 +178,11 @@ impl AzureRoutes {
 
     async fn apply(&self, changes: &RouteChanges) -> CloudResult<RouteOutcomes> {
         let committer = self.committer()?;
-        changes.delete.iter().for_each(|route| self.node_history().forget(&route.target_node, &route.destination_cidr));
+        changes.delete.iter().for_each(|route| self.node_history.lock().forget(&route.target_node, &route.destination_cidr));
         let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
         let desired = self.desired_routes(&creations).await;
         let unmanaged = creations.iter().zip(&desired).filter(|(_, desired)| matches!(desired, Ok(None)));
-        unmanaged.for_each(|(route, _)| self.node_history().remember(&route.target_node, &route.destination_cidr));
+        unmanaged.for_each(|(route, _)| self.node_history.lock().remember(&route.target_node, &route.destination_cidr));
         let all = Self::table_changes(changes, &desired);
         if all.is_empty() {
             let created = desired.into_iter().map(|desired| desired.map(|_| ())).collect();
@@ -206,7 +202,7 @@ impl Routes for AzureRoutes {
     async fn list_routes(&self, _cluster: &str) -> CloudResult<Vec<Route>> {
         let table = self.committer()?.list().await?;
         let nodes = self.nodes.list();
-        let mut memory = self.node_history();
+        let mut memory = self.node_history.lock();
         memory.observe(nodes.iter().map(Arc::as_ref));
         let is_unmanaged = |name: &str| self.node(name).is_some_and(|node| node::is_unmanaged(&node));
         Ok(listing::list(table.as_deref(), &memory, is_unmanaged))

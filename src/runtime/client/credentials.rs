@@ -1,6 +1,6 @@
 //! Credentials that change while the process runs: a token in a file, and those of an exec plugin.
 //!
-//! In: the user of a kubeconfig, or the pod's. Out: a service that adds the newest credentials to each request. After 401 it
+//! In: the user of a kubeconfig, or the pod's. Out: requests with the newest credentials. After 401 it
 //! requests new ones, and if they differ it sends the request once more. A `tokenFile` takes precedence over a `token`,
 //! which counts while the file cannot be read; a plugin counts only where there is no other way to log in. Upstream:
 //! client-go `transport/round_trippers.go`, `plugin/pkg/client/auth/exec`.
@@ -12,10 +12,9 @@ mod token_file;
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header::AUTHORIZATION, request::Parts};
 use kube::{client::Body, config::AuthInfo};
-use tower::{BoxError, Service, ServiceExt, service_fn};
+use tower::{BoxError, Service, ServiceExt};
 
 use self::token_file::TokenFile;
 pub(super) use self::{exec_plugin::ExecPlugin, static_login::authorization as static_login};
@@ -74,25 +73,8 @@ impl KubeCredentials {
     }
 }
 
-type ResponseFuture<B> = BoxFuture<'static, Result<Response<B>, BoxError>>;
-
-/// Puts `credentials` on the requests to `inner`.
-pub(super) fn with_credentials<S, B>(
-    credentials: KubeCredentials,
-    metrics: RequestMetrics,
-    inner: S,
-) -> impl Service<Request<Body>, Response = Response<B>, Error = BoxError, Future = ResponseFuture<B>> + Send + 'static
-where
-    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    B: Send + 'static,
-{
-    service_fn(move |request| -> ResponseFuture<B> {
-        Box::pin(send(credentials.clone(), metrics.clone(), inner.clone(), request))
-    })
-}
-
-async fn send<S, B>(
+/// Sends `request` to `inner` with `credentials`, and once more if they are rejected and newer credentials differ.
+pub(super) async fn send_with<S, B>(
     credentials: KubeCredentials,
     metrics: RequestMetrics,
     inner: S,

@@ -41,10 +41,6 @@ impl ServerFairness {
             self.0.store(is_fair, Relaxed);
         }
     }
-
-    fn is_known(&self) -> bool {
-        self.0.load(Relaxed)
-    }
 }
 
 /// Lets requests through at the bucket's rate.
@@ -64,7 +60,7 @@ impl RateLimit {
 
     /// Returns how long the next request must wait.
     pub(super) fn take(&mut self) -> Duration {
-        if self.fairness.as_ref().is_some_and(ServerFairness::is_known) {
+        if self.fairness.as_ref().is_some_and(|fairness| fairness.0.load(Relaxed)) {
             return Duration::ZERO;
         }
         self.bucket.take(Instant::now())

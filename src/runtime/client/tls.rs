@@ -104,16 +104,13 @@ impl KubeClientTls {
         let mut loaded = self.loaded.lock();
         if !self.files.is_empty() && loaded.checked_at.elapsed() >= RELOAD_INTERVAL {
             loaded.checked_at = Instant::now();
-            loaded.reload_if_changed(&self.files, digest(&self.files), || self.build());
+            let rebuild = || build(&self.config, self.authorities.as_ref(), self.sharing);
+            loaded.reload_if_changed(&self.files, digest(&self.files), rebuild);
         }
         if let Some(plugin) = &self.plugin {
             loaded.set_client_certificate(plugin.certificate());
         }
         Arc::clone(&loaded.config)
-    }
-
-    fn build(&self) -> Result<rustls::ClientConfig, kube::Error> {
-        build(&self.config, self.authorities.as_ref(), self.sharing)
     }
 }
 

@@ -7,7 +7,7 @@
 
 mod erased;
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response, Uri};
@@ -60,29 +60,19 @@ const CONNECT: Duration = Duration::from_secs(15);
 #[error("cannot connect to {server}{through}")]
 struct UnreachableServer {
     server: String,
-    through: ProxyAddress,
+    through: ThroughProxy,
     source: BoxError,
 }
 
-/// Host and port of the proxy, without its password.
-#[derive(Debug, Clone, Default)]
-struct ProxyAddress(Option<Arc<str>>);
+/// Part of a message about a failed connection: host and port of the proxy without its password, or nothing.
+type ThroughProxy = Arc<str>;
 
-impl ProxyAddress {
-    fn of(proxy: &Uri) -> Self {
-        let host = proxy.host().unwrap_or_default();
-        Self(Some(proxy.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")).into()))
-    }
-}
-
-impl fmt::Display for ProxyAddress {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(proxy) = &self.0 else { return Ok(()) };
-        write!(
-            formatter,
-            " through the proxy {proxy} (look at proxy-url of the kubeconfig, HTTPS_PROXY, HTTP_PROXY and NO_PROXY)"
-        )
-    }
+/// Returns the part about `proxy`.
+fn through(proxy: &Uri) -> ThroughProxy {
+    let host = proxy.host().unwrap_or_default();
+    let address = proxy.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    format!(" through the proxy {address} (look at proxy-url of the kubeconfig, HTTPS_PROXY, HTTP_PROXY and NO_PROXY)")
+        .into()
 }
 
 type TlsNameResolver = Arc<dyn ResolveServerName + Send + Sync>;
@@ -111,13 +101,12 @@ struct ConnectionPool {
 impl KubeTransport {
     /// Creates the transport without connecting.
     pub(super) fn new(config: &Config, tls: KubeClientTls) -> Result<Self, kube::Error> {
-        let names: Option<TlsNameResolver> = match &config.tls_server_name {
-            None => None,
-            Some(name) => Some(Arc::new(FixedServerNameResolver::new(
+        let names: TlsNameResolver = match &config.tls_server_name {
+            None => Arc::new(hyper_rustls::DefaultServerNameResolver::default()),
+            Some(name) => Arc::new(FixedServerNameResolver::new(
                 ServerName::try_from(name.clone()).map_err(|error| kube::Error::Service(error.into()))?,
-            ))),
+            )),
         };
-        let names = names.unwrap_or_else(|| Arc::new(hyper_rustls::DefaultServerNameResolver::default()));
         let make = pool_factory(config, names, tls.sharing.max_idle())?;
         let current = tls.current();
         let pool = ConnectionPool { send: make(Arc::clone(&current)), tls: current };
@@ -126,24 +115,22 @@ impl KubeTransport {
 
     /// Sends a request over the pool of the current certificates.
     pub(super) fn send(&self, request: Request<Body>) -> KubeResponseFuture {
-        (self.current_sender())(request)
-    }
-
-    fn current_sender(&self) -> Arc<SendRequestFn> {
         let tls = self.tls.current();
         let mut pool = self.pool.lock();
         if !Arc::ptr_eq(&pool.tls, &tls) {
             *pool = ConnectionPool { send: (self.new_pool)(Arc::clone(&tls)), tls };
         }
-        Arc::clone(&pool.send)
+        let send = Arc::clone(&pool.send);
+        drop(pool);
+        send(request)
     }
 }
 
 /// Makes pools of connections, through the proxy if there is one.
 fn pool_factory(config: &Config, names: TlsNameResolver, idle: usize) -> Result<ConnectionPoolFactory, kube::Error> {
     let tcp = tcp();
-    let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, ProxyAddress::default(), names, idle)) };
-    let through = ProxyAddress::of(proxy);
+    let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, ThroughProxy::default(), names, idle)) };
+    let through = through(proxy);
     let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
     let auth = intercept.as_ref().and_then(|intercept| intercept.basic_auth().cloned());
     match proxy.scheme_str() {
@@ -192,7 +179,7 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-fn pool_over<H>(inner: H, through: ProxyAddress, names: TlsNameResolver, idle: usize) -> ConnectionPoolFactory
+fn pool_over<H>(inner: H, through: ThroughProxy, names: TlsNameResolver, idle: usize) -> ConnectionPoolFactory
 where
     H: Service<Uri> + Clone + Send + Sync + 'static,
     H::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -221,7 +208,7 @@ where
 }
 
 /// Connects to `server` within [`CONNECT`]. The error names the server.
-fn connect(https: HttpsConnector<Connector>, server: Uri, through: ProxyAddress) -> KubeConnectionFuture {
+fn connect(https: HttpsConnector<Connector>, server: Uri, through: ThroughProxy) -> KubeConnectionFuture {
     let name = server.authority().map(ToString::to_string).unwrap_or_default();
     let connection = https.oneshot(server).boxed();
     Box::pin(async move {

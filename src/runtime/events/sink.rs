@@ -98,14 +98,13 @@ impl EventSink {
             CorrelationDecision::Create(identity, event) => (identity, event, false),
             CorrelationDecision::Increment(identity, event) => (identity, event, true),
         };
-        let refused = match self.write_with_retries(&event, recount, stop).await {
+        let (cause, error) = match self.write_with_retries(&event, recount, stop).await {
             EventWriteResult::Written => return,
             EventWriteResult::Gone => ("refused", "its namespace does not exist".to_owned()),
             EventWriteResult::Refused(error) => ("refused", error),
             EventWriteResult::Unreachable(error) => ("unreachable", error),
         };
         self.correlator.forget(&identity);
-        let (cause, error) = refused;
         tracing::warn!(reason = event.reason, object = event.involved_object.name, error, "event not written");
         self.count_discarded(cause);
     }
@@ -128,11 +127,7 @@ impl EventSink {
             tries += 1;
             // The first pause is random, so that replicas do not all come back at once.
             let pause = if tries == 2 { PAUSE.mul_f64(self.clock.chance(&event.metadata.name)) } else { PAUSE };
-            tokio::select! {
-                biased;
-                () = stop.begun() => {}
-                () = sleep(pause) => {}
-            }
+            stop.run_until_begun(sleep(pause)).await;
         }
     }
 

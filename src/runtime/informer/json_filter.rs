@@ -13,16 +13,6 @@ use super::{
     unread_fields::{AnnotationUse, MAX_SAMPLED_ANNOTATIONS, UnreadFields},
 };
 
-/// Names of the parts of lists, watches and objects.
-const ITEMS: &[u8] = b"items";
-const WATCHED: &[u8] = b"object";
-const METADATA: &[u8] = b"metadata";
-const LABELS: &[u8] = b"labels";
-const ANNOTATIONS: &[u8] = b"annotations";
-const SPEC: &[u8] = b"spec";
-const STATUS: &[u8] = b"status";
-const CONDITIONS: &[u8] = b"conditions";
-const RESOURCE_VERSION: &[u8] = b"resourceVersion";
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// Returns the response without the fields that have no reader.
@@ -83,14 +73,14 @@ impl JsonLevel {
     fn below(parent: Option<JsonLevel>, key: &[u8], opening: u8) -> Option<JsonLevel> {
         match (parent, key, opening) {
             (None, _, b'{') => Some(JsonLevel::Document),
-            (Some(JsonLevel::Document), ITEMS, b'[') => Some(JsonLevel::Items),
-            (Some(JsonLevel::Document), WATCHED, b'{') | (Some(JsonLevel::Items), _, b'{') => Some(JsonLevel::Object),
-            (Some(JsonLevel::Document | JsonLevel::Object), METADATA, b'{') => Some(JsonLevel::Metadata),
-            (Some(JsonLevel::Document | JsonLevel::Object), SPEC, b'{') => Some(JsonLevel::Spec),
-            (Some(JsonLevel::Document | JsonLevel::Object), STATUS, b'{') => Some(JsonLevel::Status),
-            (Some(JsonLevel::Metadata), LABELS, b'{') => Some(JsonLevel::Labels),
-            (Some(JsonLevel::Metadata), ANNOTATIONS, b'{') => Some(JsonLevel::Annotations),
-            (Some(JsonLevel::Status), CONDITIONS, b'[') => Some(JsonLevel::Conditions),
+            (Some(JsonLevel::Document), b"items", b'[') => Some(JsonLevel::Items),
+            (Some(JsonLevel::Document), b"object", b'{') | (Some(JsonLevel::Items), _, b'{') => Some(JsonLevel::Object),
+            (Some(JsonLevel::Document | JsonLevel::Object), b"metadata", b'{') => Some(JsonLevel::Metadata),
+            (Some(JsonLevel::Document | JsonLevel::Object), b"spec", b'{') => Some(JsonLevel::Spec),
+            (Some(JsonLevel::Document | JsonLevel::Object), b"status", b'{') => Some(JsonLevel::Status),
+            (Some(JsonLevel::Metadata), b"labels", b'{') => Some(JsonLevel::Labels),
+            (Some(JsonLevel::Metadata), b"annotations", b'{') => Some(JsonLevel::Annotations),
+            (Some(JsonLevel::Status), b"conditions", b'[') => Some(JsonLevel::Conditions),
             (Some(JsonLevel::Conditions), _, b'{') => Some(JsonLevel::Condition),
             _ => None,
         }
@@ -98,6 +88,7 @@ impl JsonLevel {
 }
 
 /// The state between two pieces.
+#[derive(Default)]
 pub(super) struct JsonFilter {
     unread: UnreadFields,
     levels: Vec<JsonLevel>,
@@ -126,23 +117,7 @@ pub(super) struct JsonFilter {
 impl JsonFilter {
     /// Leaves out `unread` besides the managed fields.
     pub(super) fn new(unread: UnreadFields) -> Self {
-        Self {
-            unread,
-            levels: Vec::new(),
-            depth: 0,
-            in_string: false,
-            escaped: false,
-            expects_key: false,
-            reads_key: false,
-            key: Vec::new(),
-            skips: false,
-            needs_comma: false,
-            digest: AnnotationDigest::default(),
-            sampled: 0,
-            remaining: 0,
-            commas: None,
-            version: Vec::new(),
-        }
+        Self { unread, ..Self::default() }
     }
 
     /// Returns the last version of a list, an event or a bookmark that has arrived since the last call.
@@ -162,7 +137,7 @@ impl JsonFilter {
                 [JsonLevel::Document, JsonLevel::Metadata] | [JsonLevel::Document, JsonLevel::Object, JsonLevel::Metadata]
             )
         };
-        self.depth == 0 && !self.reads_key && self.key == RESOURCE_VERSION && is_latest()
+        self.depth == 0 && !self.reads_key && self.key == b"resourceVersion" && is_latest()
     }
 
     /// Returns the filtered form of the next `piece`.

@@ -22,18 +22,15 @@ use crate::{
     metrics::Metrics,
     runtime::{
         clock::{Clock, Uptime},
-        events::{EventDescription, EventRecorder, EventType, RecordedEvent, object_reference},
+        events::{EventDescription, EventRecorder},
         patch::ApiError,
         shutdown::Shutdown,
         watch,
     },
 };
 
-const LEADER_ELECTION: EventDescription = EventDescription {
-    reason: "LeaderElection",
-    type_: EventType::Normal,
-    when: "A replica became leader or stopped leading; recorded about the Lease.",
-};
+const LEADER_ELECTION: EventDescription =
+    EventDescription::normal("LeaderElection", "A replica became leader or stopped leading; recorded about the Lease.");
 
 /// Every event of the election, for the reference page. Upstream: client-go `resourcelock/leaselock.go`, `RecordEvent`.
 pub const EVENTS: &[EventDescription] = &[LEADER_ELECTION];
@@ -306,12 +303,7 @@ impl LeaderElector {
 
     fn record_event(&self, detail: &str) {
         let Some(seen) = &self.observed else { return };
-        self.events.record(RecordedEvent {
-            about: object_reference(&seen.lease),
-            type_: LEADER_ELECTION.type_,
-            reason: LEADER_ELECTION.reason,
-            message: format!("{} {detail}", self.config.identity),
-        });
+        self.events.record(LEADER_ELECTION.about(&seen.lease, format!("{} {detail}", self.config.identity)));
     }
 
     /// Gives the lease up. Failing is harmless: then it expires.

@@ -37,10 +37,10 @@ fn due_keys_run_by_priority_and_then_in_order() {
         (3, ReconcilePriority::UserChange),
         (4, ReconcilePriority::Deletion),
     ] {
-        queue.add(key, priority, now);
+        queue.add_at(key, priority, now);
     }
-    queue.add(5, ReconcilePriority::UserChange, now);
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(5, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     let order: Vec<_> = (0..5).map(|_| run(&mut queue, now)).collect();
     assert_eq!(order, [1, 3, 5, 4, 2], "key 1 became urgent and had been first");
     assert_eq!(queue.next(now), NextKey::Idle);
@@ -49,7 +49,7 @@ fn due_keys_run_by_priority_and_then_in_order() {
 #[test]
 fn failures_back_off_and_success_forgets_them() {
     let (mut queue, mut now) = queue();
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     for seconds in [1, 2, 4, 8, 8] {
         run(&mut queue, now);
         queue.finish(&1, failed(), now);
@@ -64,7 +64,7 @@ fn failures_back_off_and_success_forgets_them() {
 #[test]
 fn pauses_of_a_rejected_key_grow_from_15_s_to_5_minutes() {
     let (mut queue, mut now) = queue();
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     for seconds in [15, 30, 60, 120, 240, 300, 300] {
         run(&mut queue, now);
         queue.finish(&1, ReconcileResult::Rejected("locked".into()), now);
@@ -79,7 +79,7 @@ fn pauses_of_a_rejected_key_grow_from_15_s_to_5_minutes() {
 /// Returns the most attempts of `count` rejected keys in 5 minutes of an hour.
 fn attempts_of_rejected_keys(count: u16) -> usize {
     let (mut queue, start) = (WorkQueue::<u16>::new(BACKOFF), Instant::now());
-    (0..count).for_each(|key| queue.add(key, ReconcilePriority::UserChange, start));
+    (0..count).for_each(|key| queue.add_at(key, ReconcilePriority::UserChange, start));
     let (mut now, mut attempts) = (start, Vec::new());
     while now < start + 3600 * SECOND {
         let due: Vec<_> = std::iter::from_fn(|| match queue.next(now) {
@@ -110,7 +110,7 @@ fn hundreds_of_rejected_keys_do_not_use_up_a_request_quota() {
 #[test]
 fn waiting_is_not_failing() {
     let (mut queue, now) = queue();
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     run(&mut queue, now);
     queue.finish(&1, failed(), now);
     run(&mut queue, now + SECOND);
@@ -136,14 +136,14 @@ fn resync_never_cuts_pauses_short_and_other_reasons_do() {
         (wait(), ReconcilePriority::NodeChange, true, 0),
     ] {
         let (mut queue, now) = queue();
-        queue.add(1, ReconcilePriority::UserChange, now);
+        queue.add_at(1, ReconcilePriority::UserChange, now);
         run(&mut queue, now);
         if while_running {
-            queue.add(1, priority, now);
+            queue.add_at(1, priority, now);
         }
         queue.finish(&1, outcome.clone(), now);
         if !while_running {
-            queue.add(1, priority, now);
+            queue.add_at(1, priority, now);
         }
         let due_in = queue.unsettled(now)[0].due_in;
         assert_eq!(due_in, Some(expected * SECOND), "{outcome:?}, {priority:?}, while running: {while_running}");
@@ -154,7 +154,7 @@ fn resync_never_cuts_pauses_short_and_other_reasons_do() {
 fn a_wait_is_neither_a_busy_loop_nor_an_overflow() {
     for (asked, expected) in [(Duration::ZERO, REQUEUE_BOUNDS.0), (Duration::MAX, REQUEUE_BOUNDS.1), (SECOND, SECOND)] {
         let (mut queue, now) = queue();
-        queue.add(1, ReconcilePriority::UserChange, now);
+        queue.add_at(1, ReconcilePriority::UserChange, now);
         run(&mut queue, now);
         queue.finish(&1, ReconcileResult::RequeueAfter(asked, "later".into()), now);
         assert_eq!(queue.unsettled(now)[0].due_in, Some(expected), "{asked:?}");
@@ -164,9 +164,9 @@ fn a_wait_is_neither_a_busy_loop_nor_an_overflow() {
 #[test]
 fn a_key_added_while_it_runs_runs_again_afterwards() {
     let (mut queue, now) = queue();
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     run(&mut queue, now);
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     assert_eq!(queue.next(now), NextKey::Idle);
     assert_eq!(queue.finish(&1, ReconcileResult::Done, now + SECOND), SECOND);
     assert_eq!(queue.next(now + SECOND), NextKey::Run(1, SECOND));
@@ -190,10 +190,10 @@ fn the_earlier_time_wins() {
 fn what_is_gone_is_forgotten_unless_it_runs() {
     let (mut queue, now) = queue();
     for key in 1..=3 {
-        queue.add(key, ReconcilePriority::UserChange, now);
+        queue.add_at(key, ReconcilePriority::UserChange, now);
     }
     assert_eq!(run(&mut queue, now), 1);
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     (1..=4).for_each(|key| queue.forget(&key));
     assert_eq!((queue.next(now), queue.entries.len()), (NextKey::Idle, 1));
     queue.finish(&1, ReconcileResult::Done, now);
@@ -313,13 +313,13 @@ proptest! {
 fn a_due_key_counts_as_added_once_until_it_runs() {
     let (mut queue, now) = queue();
     for priority in [ReconcilePriority::Resync, ReconcilePriority::UserChange, ReconcilePriority::UserChange] {
-        queue.add(1, priority, now);
+        queue.add_at(1, priority, now);
         queue.depth(now);
     }
     assert_eq!(queue.take_added(), 1);
     run(&mut queue, now);
-    queue.add(1, ReconcilePriority::UserChange, now);
-    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
+    queue.add_at(1, ReconcilePriority::UserChange, now);
     queue.finish(&1, failed(), now);
     run(&mut queue, now);
     assert_eq!(queue.take_added(), 1, "what comes while it runs is one more");

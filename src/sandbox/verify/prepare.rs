@@ -17,6 +17,7 @@ static PRIVATE_ENDPOINTS: ApiType = ApiType {
     stack_version: "2019-03-01",
     quota: Quota::Network,
     metric: "PrivateEndpoint",
+    limit: "PrivateEndpoint",
 };
 
 pub(super) fn private_endpoints() -> &'static ApiType {

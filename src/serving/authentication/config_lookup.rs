@@ -146,22 +146,15 @@ fn explain(error: &kube::Error) -> String {
 }
 
 async fn read_files(settings: &DelegatedAuthenticationConfig) -> Result<CallerAuthorities, ServingError> {
-    let client = match &settings.client_ca_file {
-        Some(path) => Some(read("client-ca-file", path).await?),
-        None => None,
-    };
-    let front_proxy = match &settings.requestheader_client_ca_file {
-        Some(path) => {
-            let bundle = read("requestheader-client-ca-file", path).await?;
-            Some(FrontProxy { bundle, names: settings.requestheader.clone() })
-        }
-        None => None,
-    };
+    let client = read("client-ca-file", settings.client_ca_file.as_deref()).await?;
+    let bundle = read("requestheader-client-ca-file", settings.requestheader_client_ca_file.as_deref()).await?;
+    let front_proxy = bundle.map(|bundle| FrontProxy { bundle, names: settings.requestheader.clone() });
     Ok(CallerAuthorities { client, front_proxy })
 }
 
-async fn read(flag: &'static str, path: &Path) -> Result<CaBundle, ServingError> {
+async fn read(flag: &'static str, path: Option<&Path>) -> Result<Option<CaBundle>, ServingError> {
+    let Some(path) = path else { return Ok(None) };
     let invalid_setting = |error: String| ServingError::setting(flag, format!("{}: {error}", path.display()));
     let pem = tokio::fs::read(path).await.map_err(|error| invalid_setting(format!("cannot read: {error}")))?;
-    CaBundle::parse(&pem).map_err(invalid_setting)
+    CaBundle::parse(&pem).map(Some).map_err(invalid_setting)
 }

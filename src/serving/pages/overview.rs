@@ -34,7 +34,7 @@ pub(super) fn render(input: &OverviewInput<'_>) -> String {
         .markup("</style></head><body>");
     sections::all(&mut page, input);
     page.markup("</body></html>\n");
-    page.finish()
+    page.written
 }
 
 #[cfg(test)]

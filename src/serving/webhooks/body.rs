@@ -71,7 +71,7 @@ impl Drop for BodyPlace {
 impl BodyBudget {
     /// Reads the body of a request, once its network has a place for it.
     pub(super) async fn read(&self, request: Request<Body>) -> Result<ReviewBody, WebhookReply> {
-        let network = request.extensions().get::<ConnectionPeer>().map(ConnectionPeer::network);
+        let network = request.extensions().get::<ConnectionPeer>().map(|peer| peer.slot.peer);
         self.read_from(network, request.into_body()).await
     }
 

@@ -103,7 +103,7 @@ impl OptionsBuilder {
     }
 }
 
-fn are_of_one_family(cidrs: &[IpNet]) -> bool {
+pub(super) fn are_of_one_family(cidrs: &[IpNet]) -> bool {
     let ipv4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
     ipv4 > 1 || cidrs.len() - ipv4 > 1
 }

@@ -47,7 +47,6 @@ impl OptionsBuilder {
             },
             disable_http2: self.read(&secure::DISABLE_HTTP2),
             permit_port_sharing: self.read(&secure::PERMIT_PORT_SHARING),
-            permit_address_sharing: self.read(&secure::PERMIT_ADDRESS_SHARING),
             profiling: self.read(&generic::PROFILING),
             flagz: gates.enabled(feature_gates::FLAGZ),
             statusz: gates.enabled(feature_gates::STATUSZ),
@@ -73,12 +72,12 @@ impl OptionsBuilder {
         let given = self.read(flag);
         let mut offered = Vec::new();
         for name in &given {
-            match tls::suite(name.trim()) {
-                Some(tls::CipherSuiteSupport::Offered(name)) => offered.push(name.to_owned()),
-                Some(tls::CipherSuiteSupport::Weak(name)) => {
-                    self.notices.push(format!("cipher suite {name} is too weak and left out"))
+            match tls::current_name(name.trim()) {
+                name if tls::OFFERED.contains(&name) => offered.push(name.to_owned()),
+                name if tls::WEAK.contains(&name) => {
+                    self.notices.push(format!("cipher suite {name} is too weak and left out"));
                 }
-                None => self.refuse(flag, name, &format!("want names out of {}", tls::OFFERED.join(", "))),
+                _ => self.refuse(flag, name, &format!("want names out of {}", tls::OFFERED.join(", "))),
             }
         }
         if offered.is_empty() && !given.is_empty() {

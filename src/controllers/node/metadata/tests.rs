@@ -15,7 +15,7 @@ fn cloud(instances_v2: bool) -> FakeCloud {
 }
 
 async fn everything(cloud: &FakeCloud, node: &Node) -> MetadataResult {
-    MetadataSource::of(cloud).unwrap().fetch(MetadataScope::All, node).await
+    InstanceInterface::of(cloud, "node").unwrap().fetch(MetadataScope::All, node).await
 }
 
 #[tokio::test]
@@ -75,7 +75,8 @@ async fn errors_are_passed_on() {
 #[tokio::test]
 async fn the_address_loop_asks_the_older_interface_for_addresses_only() {
     let cloud = cloud(false);
-    let answers = MetadataSource::of(&cloud).unwrap().fetch_all(MetadataScope::Addresses, &[Arc::new(node("n"))]).await;
+    let answers =
+        InstanceInterface::of(&cloud, "node").unwrap().fetch_all(MetadataScope::Addresses, &[Arc::new(node("n"))]).await;
     let (metadata, _) = answers.into_iter().next().unwrap().unwrap().unwrap();
     assert!(!metadata.node_addresses.is_empty());
     assert_eq!(cloud.calls().len(), 1);

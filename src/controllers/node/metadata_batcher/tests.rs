@@ -43,7 +43,7 @@ impl InstancesV2 for Cloud {
 
 fn gatherer() -> (Arc<Cloud>, Arc<MetadataBatcher>) {
     let cloud = Arc::new(Cloud::default());
-    let source = Arc::new(MetadataSource::V2(Arc::clone(&cloud) as Arc<dyn InstancesV2>));
+    let source = Arc::new(InstanceInterface::V2(Arc::clone(&cloud) as Arc<dyn InstancesV2>));
     (cloud, MetadataBatcher::new(source, MetadataScope::All))
 }
 

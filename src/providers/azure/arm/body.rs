@@ -29,7 +29,8 @@ pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u
         strip(fields, &mut body);
         return serde_json::to_vec(&body);
     }
-    filter::without(fields.paths, POOLS, &serde_json::to_vec(document)?, |pools| {
+    let paths: Vec<&str> = fields.paths.iter().map(String::as_str).collect();
+    filter::without(&paths, POOLS, &serde_json::to_vec(document)?, |pools| {
         pools.as_array_mut().into_iter().flatten().for_each(|pool| {
             strip_pool(pool);
         });
@@ -37,8 +38,8 @@ pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u
 }
 
 /// Removes the fields that only ARM writes. Returns the paths of those that were present.
-pub fn strip(fields: &ReadOnlyFields, body: &mut Value) -> Vec<&'static str> {
-    let mut found: Vec<&'static str> = fields.paths.iter().copied().filter(|path| remove(body, path)).collect();
+pub fn strip(fields: &'static ReadOnlyFields, body: &mut Value) -> Vec<&'static str> {
+    let mut found: Vec<&'static str> = fields.paths.iter().map(String::as_str).filter(|path| remove(body, path)).collect();
     found.extend(strip_members(fields, body).then_some(CONFIGURATION));
     found
 }

@@ -20,7 +20,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::HeaderMap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -119,7 +119,7 @@ impl Budget {
     /// Returns what the namespaces of `charge` have used, unless enough is left for all namespaces.
     fn usage_while_scarce(&self, charge: &RequestCharge) -> Option<u32> {
         let charges = limits::bucket_charges(charge, &self.shared.settings);
-        let (state, now) = (self.shared.lock(), self.shared.clock.now());
+        let (state, now) = (self.shared.state.lock(), self.shared.clock.now());
         state.buckets.is_scarce(&charges, now).then(|| state.buckets.usage.of_causes(&charge.causes, now))
     }
 
@@ -129,7 +129,7 @@ impl Budget {
         let drains = limits::bucket_charges(charge, &shared.settings);
         let (sender, mut receiver) = oneshot::channel();
         let (mut index, obstacle) = {
-            let mut state = shared.lock();
+            let mut state = shared.state.lock();
             let obstacle = state.buckets.send_time(&drains, |_| 0.0, start);
             let ticket = state.queue.join(drains, claim, start);
             state.callers.insert(ticket.number, sender);
@@ -153,7 +153,7 @@ impl Budget {
     /// Returns every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of
     /// pause, who waits for it by urgency.
     pub fn status(&self) -> serde_json::Value {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         status::page(&state.buckets, &state.queue, &self.shared.settings, self.shared.clock.now())
     }
 }
@@ -178,7 +178,7 @@ impl RequestGate for Budget {
 
     fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
         let charges = limits::bucket_charges(charge, &self.shared.settings);
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.buckets.give_back(&charges, admitted, self.shared.clock.now());
         if charge.target != ChargeTarget::Permit {
             state.buckets.usage.remove(&charges, &charge.causes, admitted);
@@ -187,7 +187,7 @@ impl RequestGate for Budget {
     }
 
     fn delay(&self, namespace: &str) -> Option<RequestDelay> {
-        let (state, now) = (self.shared.lock(), self.shared.clock.now());
+        let (state, now) = (self.shared.state.lock(), self.shared.clock.now());
         state.queue.longest_wait(namespace, &state.buckets, now)
     }
 
@@ -198,7 +198,7 @@ impl RequestGate for Budget {
         let response = QuotaHeaders { status, headers, code, retry_after };
         let lessons = quota_headers::quota_updates(charge.operation, &drains, &shared.settings, &response);
         let now = shared.clock.now();
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         for lesson in lessons {
             match lesson {
                 QuotaUpdate::AtMost(index, tokens) => state.buckets.at_most(&drains[index], tokens, now),
@@ -218,10 +218,6 @@ impl RequestGate for Budget {
 }
 
 impl BudgetShared {
-    fn lock(&self) -> MutexGuard<'_, BudgetState> {
-        self.state.lock()
-    }
-
     /// Wakes the driver. Without one no caller waits, and a runtime may be shutting down.
     fn wake_driver(&self, state: &BudgetState) {
         if state.driver.is_some() {
@@ -266,7 +262,7 @@ impl BudgetShared {
     /// Runs the driver once. Returns the time of its next run; `None` if no bucket changes.
     fn drive_once(&self) -> Option<Instant> {
         let now = self.clock.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.admit(now);
         let is_full = state.buckets.tidy(now);
         self.publish(&state, now);
@@ -300,7 +296,7 @@ impl Drop for QueuePlace {
             return;
         }
         let now = self.shared.clock.now();
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.callers.remove(&self.ticket.number);
         if !state.queue.leave(&self.ticket) {
             self.ticket.give_back(&mut state.buckets, now);

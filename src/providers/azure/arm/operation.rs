@@ -60,6 +60,8 @@ pub(super) enum OperationFailure {
     Lost,
 }
 
+type StepResult = Result<OperationStep, OperationFailure>;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OperationKind {
     /// PUT and PATCH: the result is the resource.
@@ -180,11 +182,7 @@ impl LongRunningOperation {
         Ok((operation, step))
     }
 
-    fn first_step(
-        &mut self,
-        response: &Response<Bytes>,
-        retry_after: Option<Duration>,
-    ) -> Result<OperationStep, OperationFailure> {
+    fn first_step(&mut self, response: &Response<Bytes>, retry_after: Option<Duration>) -> StepResult {
         let accepted = response.status() == StatusCode::ACCEPTED;
         match self.poll_target {
             PollTarget::Status(_) => Ok(self.poll(retry_after)),
@@ -211,7 +209,7 @@ impl LongRunningOperation {
         &mut self,
         polled: Result<&Response<Bytes>, ArmError>,
         retry_after: Option<Duration>,
-    ) -> Result<OperationStep, OperationFailure> {
+    ) -> StepResult {
         let is_confirmation = std::mem::take(&mut self.confirming);
         let response = match polled {
             Err(error) if is_confirmation && error.class == ArmErrorClass::NotFound => return Ok(self.finished()),
@@ -238,11 +236,7 @@ impl LongRunningOperation {
         self.resource.clone()
     }
 
-    fn status_step(
-        &mut self,
-        response: &Response<Bytes>,
-        retry_after: Option<Duration>,
-    ) -> Result<OperationStep, OperationFailure> {
+    fn status_step(&mut self, response: &Response<Bytes>, retry_after: Option<Duration>) -> StepResult {
         if let Some(moved) = header_url(&self.resource, response, "azure-asyncoperation") {
             self.poll_target = PollTarget::Status(moved);
         }
@@ -256,11 +250,7 @@ impl LongRunningOperation {
         }
     }
 
-    fn location_step(
-        &mut self,
-        response: &Response<Bytes>,
-        retry_after: Option<Duration>,
-    ) -> Result<OperationStep, OperationFailure> {
+    fn location_step(&mut self, response: &Response<Bytes>, retry_after: Option<Duration>) -> StepResult {
         if let Some(moved) = header_url(&self.resource, response, "location") {
             self.poll_target = PollTarget::Location(moved);
         }
@@ -283,11 +273,7 @@ impl LongRunningOperation {
     }
 
     /// Evaluates a response that is the resource itself.
-    fn resource_step(
-        &mut self,
-        response: &Response<Bytes>,
-        retry_after: Option<Duration>,
-    ) -> Result<OperationStep, OperationFailure> {
+    fn resource_step(&mut self, response: &Response<Bytes>, retry_after: Option<Duration>) -> StepResult {
         let progress = OperationProgress::of(response);
         let object = response.body().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         match (self.kind, progress.provisioning_state()) {
@@ -307,12 +293,7 @@ impl LongRunningOperation {
         }
     }
 
-    fn on_state(
-        &mut self,
-        word: &str,
-        error: &Value,
-        retry_after: Option<Duration>,
-    ) -> Result<OperationStep, OperationFailure> {
+    fn on_state(&mut self, word: &str, error: &Value, retry_after: Option<Duration>) -> StepResult {
         match operation_state(word) {
             OperationState::Running => Ok(self.poll(retry_after)),
             OperationState::Succeeded => Ok(self.finished()),
@@ -320,7 +301,7 @@ impl LongRunningOperation {
         }
     }
 
-    fn after_error(&mut self, error: ArmError) -> Result<OperationStep, OperationFailure> {
+    fn after_error(&mut self, error: ArmError) -> StepResult {
         let resource = self.poll_target == PollTarget::Resource;
         match error.class {
             ArmErrorClass::NotFound if resource && self.kind == OperationKind::Remove => {
@@ -345,7 +326,7 @@ impl LongRunningOperation {
     }
 
     /// Returns an answer that says nothing about the operation.
-    fn on_unusable_response(&mut self) -> Result<OperationStep, OperationFailure> {
+    fn on_unusable_response(&mut self) -> StepResult {
         self.unusable_responses += 1;
         match self.poll_target {
             _ if self.unusable_responses < MOST_UNUSABLE => Ok(self.next_poll(None)),
@@ -354,7 +335,7 @@ impl LongRunningOperation {
         }
     }
 
-    fn poll_resource(&mut self) -> Result<OperationStep, OperationFailure> {
+    fn poll_resource(&mut self) -> StepResult {
         if self.kind == OperationKind::Action {
             return Err(OperationFailure::Lost);
         }

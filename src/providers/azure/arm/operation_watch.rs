@@ -12,7 +12,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use http::Response;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -86,12 +86,8 @@ pub(super) struct ComingWrite(Arc<WatchedCollection>);
 
 impl Drop for ComingWrite {
     fn drop(&mut self) {
-        locked(&self.0.state).schedule.announce(false);
+        self.0.state.lock().schedule.announce(false);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 impl OperationWatch {
@@ -117,7 +113,7 @@ impl OperationWatch {
     /// Announces that ARM has yet to accept the write `template`; `None` if no list shows it.
     pub(super) fn announce(&self, template: &RequestTemplate, pace: PollingPace) -> Option<ComingWrite> {
         let collection = self.collection_of(template, pace)?;
-        locked(&collection.state).schedule.announce(true);
+        collection.state.lock().schedule.announce(true);
         Some(ComingWrite(collection))
     }
 
@@ -136,9 +132,9 @@ impl OperationWatch {
         schedule: WatchSchedule,
         now: Instant,
     ) -> Arc<WatchedCollection> {
-        let mut collections = locked(&self.collections);
+        let mut collections = self.collections.lock();
         if collections.len() > MOST_IDLE {
-            collections.retain(|_, item| Arc::strong_count(item) > 1 || !locked(&item.state).schedule.is_idle(now));
+            collections.retain(|_, item| Arc::strong_count(item) > 1 || !item.state.lock().schedule.is_idle(now));
         }
         let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), schedule));
         Arc::clone(collections.entry(path.to_ascii_lowercase()).or_insert_with(new))
@@ -153,7 +149,7 @@ impl WatchedCollection {
 
     /// Enters the path; `None` if it is watched already.
     fn enter(&self, path: &str, urgency: Urgency) -> Option<Waiter> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         if state.writes.contains_key(path) {
             return None;
         }
@@ -190,7 +186,7 @@ pub(super) struct ListForMany {
 
 impl ListForMany {
     fn new(collection: Arc<WatchedCollection>) -> Self {
-        let (waiters, urgency) = locked(&collection.state).waiters_by_path();
+        let (waiters, urgency) = collection.state.lock().waiters_by_path();
         Self { collection, waiters, found: HashMap::new(), pages: 0, is_whole: false, urgency }
     }
 
@@ -221,7 +217,7 @@ impl ListForMany {
 
 impl Drop for ListForMany {
     fn drop(&mut self) {
-        let mut state = locked(&self.collection.state);
+        let mut state = self.collection.state.lock();
         state.schedule.listed(self.is_whole.then_some(self.pages), Instant::now());
         if self.is_whole {
             self.found.extend(self.waiters.drain().map(|(_, waiter)| (waiter, None)));
@@ -248,9 +244,9 @@ impl WatchTicket {
         deadline: Instant,
         start: impl Fn(ListForMany),
     ) -> WatchNews {
-        locked(&self.collection.state).schedule.wait(self.waiter, due, Instant::now());
+        self.collection.state.lock().schedule.wait(self.waiter, due, Instant::now());
         let entry = self.entry(deadline, start).await;
-        locked(&self.collection.state).acknowledge(self.waiter);
+        self.collection.state.lock().acknowledge(self.waiter);
         let event = match entry {
             None => WatchNews::AskAlone,
             Some(entry) => self.news(entry.as_deref()),
@@ -270,7 +266,7 @@ impl WatchTicket {
         start: impl Fn(ListForMany),
     ) -> Option<Bytes> {
         self.ended();
-        if !locked(&self.collection.state).schedule.is_sentinel(self.waiter) {
+        if !self.collection.state.lock().schedule.is_sentinel(self.waiter) {
             return None;
         }
         match self.wait_for_event(now, deadline, start).await {
@@ -281,7 +277,7 @@ impl WatchTicket {
 
     /// Records that the operation has ended, and notifies the others if that may change their steps.
     fn ended(&self) {
-        let is_first = locked(&self.collection.state).schedule.ended(self.waiter, Instant::now());
+        let is_first = self.collection.state.lock().schedule.ended(self.waiter, Instant::now());
         if is_first {
             self.collection.ended.send_replace(());
         }
@@ -319,7 +315,7 @@ impl WatchTicket {
     }
 
     fn step(&self, now: Instant) -> WatchStep {
-        let mut state = locked(&self.collection.state);
+        let mut state = self.collection.state.lock();
         match state.entries.remove(&self.waiter) {
             Some(entry) => WatchStep::Heard(entry),
             None => WatchStep::Move(state.schedule.next(self.waiter, now)),
@@ -329,7 +325,7 @@ impl WatchTicket {
 
 impl Drop for WatchTicket {
     fn drop(&mut self) {
-        let mut state = locked(&self.collection.state);
+        let mut state = self.collection.state.lock();
         state.acknowledge(self.waiter);
         state.schedule.leave(self.waiter);
         state.writes.remove(&self.path);

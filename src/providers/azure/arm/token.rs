@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 
-use crate::providers::azure::auth::{AuthError, BearerToken, TokenSource};
+use crate::providers::azure::auth::{AuthError, TokenSource};
 
 /// Hands out tokens for ARM. Implementations cache, refresh ahead of expiry and log no token.
 #[async_trait]
@@ -45,46 +44,20 @@ impl From<AuthError> for TokenError {
 
 /// The tokens of [`crate::providers::azure::auth`].
 pub struct CredentialTokens {
-    bearer: RememberedToken,
-    auxiliary: Option<RememberedToken>,
-}
-
-/// Source with its last token, so that a rejection can be matched to it.
-struct RememberedToken {
-    source: Arc<dyn TokenSource>,
-    last: Mutex<Option<BearerToken>>,
-}
-
-impl RememberedToken {
-    fn of(source: Arc<dyn TokenSource>) -> Self {
-        Self { source, last: Mutex::default() }
-    }
-
-    async fn token(&self) -> Result<String, TokenError> {
-        let token = self.source.token().await?;
-        let text = text(&token)?;
-        *self.last.lock() = Some(token);
-        Ok(text)
-    }
-
-    fn rejected(&self, refused: &str) {
-        let last = self.last.lock().clone();
-        if let Some(last) = last.filter(|last| text(last).is_ok_and(|text| text == refused)) {
-            self.source.invalidate(&last);
-        }
-    }
+    bearer: Arc<dyn TokenSource>,
+    auxiliary: Option<Arc<dyn TokenSource>>,
 }
 
 impl CredentialTokens {
     /// Creates the tokens. `auxiliary`: for requests that name resources of another tenant.
     pub fn new(bearer: Arc<dyn TokenSource>, auxiliary: Option<Arc<dyn TokenSource>>) -> Self {
-        Self { bearer: RememberedToken::of(bearer), auxiliary: auxiliary.map(RememberedToken::of) }
+        Self { bearer, auxiliary }
     }
 }
 
 /// Returns the text behind the word `Bearer`.
-fn text(token: &BearerToken) -> Result<String, TokenError> {
-    let header = token.authorization();
+async fn text(source: &dyn TokenSource) -> Result<String, TokenError> {
+    let header = source.token().await?.authorization();
     let text = header.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
     text.map(str::to_owned).ok_or_else(|| TokenError::Refused("the token is not one for a header".to_owned()))
 }
@@ -92,18 +65,18 @@ fn text(token: &BearerToken) -> Result<String, TokenError> {
 #[async_trait]
 impl TokenProvider for CredentialTokens {
     async fn bearer(&self) -> Result<String, TokenError> {
-        self.bearer.token().await
+        text(self.bearer.as_ref()).await
     }
 
     async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
         match &self.auxiliary {
-            Some(source) => source.token().await.map(Some),
+            Some(source) => text(source.as_ref()).await.map(Some),
             None => Ok(None),
         }
     }
 
     fn rejected(&self, token: &str) {
-        [Some(&self.bearer), self.auxiliary.as_ref()].into_iter().flatten().for_each(|source| source.rejected(token));
+        [Some(&self.bearer), self.auxiliary.as_ref()].into_iter().flatten().for_each(|source| source.invalidate(token));
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use parking_lot::MutexGuard;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
@@ -14,7 +13,6 @@ use super::{
     ArmClient, ArmError, ArmErrorClass, ArmResult,
     answer::unread_result,
     operation::{LongRunningOperation, OperationResult, OperationStep, WantedResult},
-    operation_length::OperationLengths,
     operation_watch::{ListForMany, WatchNews, WatchTicket},
     request::RequestTemplate,
     retry_after,
@@ -75,8 +73,11 @@ impl ArmClient {
             };
             let elapsed = self.now() - begun;
             let is_own_pause = watched.is_none() && retry_after.is_none();
-            let after =
-                if is_own_pause { self.lengths().pause(template.operation(), after, elapsed, polling.first) } else { after };
+            let after = if is_own_pause {
+                self.shared.operation_lengths.lock().pause(template.operation(), after, elapsed, polling.first)
+            } else {
+                after
+            };
             let due = self.now() + after;
             if due >= deadline {
                 return Err(still_running(template));
@@ -145,14 +146,10 @@ impl ArmClient {
         match watched {
             Some(ticket) => ticket.listed_result(self.now(), deadline, |list| self.start_list(list)).await,
             None => {
-                self.lengths().learn(template.operation(), running, ended);
+                self.shared.operation_lengths.lock().learn(template.operation(), running, ended);
                 None
             }
         }
-    }
-
-    fn lengths(&self) -> MutexGuard<'_, OperationLengths> {
-        self.shared.operation_lengths.lock()
     }
 
     fn retry_after_of(&self, response: &Response<Bytes>) -> Option<Duration> {

@@ -127,7 +127,7 @@ impl ArmCredentialsBuilder<'_> {
         match choice {
             CredentialConfig::WorkloadIdentity { application, token_file } => {
                 let proof = ClientCredential::TokenFile(PathBuf::from(token_file));
-                Ok(single_tenant(self.cached(self.principal(application, proof))))
+                Ok(with_network(self.cached(self.principal(application, proof)), None))
             }
             CredentialConfig::ManagedIdentity { identity, auxiliary } => self.managed(identity, auxiliary),
             CredentialConfig::ClientSecret { application, secret, network_tenant } => {
@@ -149,12 +149,12 @@ impl ArmCredentialsBuilder<'_> {
             }
             CredentialConfig::DataPlane { path } => {
                 let identity = DataPlaneIdentity::open(self.authority.clone(), PathBuf::from(path)).await?;
-                Ok(single_tenant(self.cached(identity)))
+                Ok(with_network(self.cached(identity), None))
             }
             CredentialConfig::NoCredential => {
                 let error = missing_credential_error();
                 tracing::warn!(%error, "no credential configured: every ARM request will fail");
-                Ok(single_tenant(Arc::new(MissingCredential)))
+                Ok(with_network(Arc::new(MissingCredential), None))
             }
         }
     }
@@ -193,10 +193,6 @@ impl ArmCredentialsBuilder<'_> {
     }
 }
 
-fn single_tenant(compute: Arc<dyn TokenSource>) -> ArmCredentials {
-    with_network(compute, None)
-}
-
 fn with_network(compute: Arc<dyn TokenSource>, network: Option<Arc<dyn TokenSource>>) -> ArmCredentials {
     ArmCredentials { network: network.clone().unwrap_or_else(|| Arc::clone(&compute)), compute, auxiliary: network }
 }
@@ -216,5 +212,5 @@ impl TokenSource for MissingCredential {
         Err(missing_credential_error())
     }
 
-    fn invalidate(&self, _rejected: &BearerToken) {}
+    fn invalidate(&self, _rejected: &str) {}
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use azure_core::credentials::Secret;
 use futures::future::Either;
 use http::HeaderValue;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
@@ -48,7 +48,7 @@ impl BearerToken {
         self.header.clone()
     }
 
-    /// Returns the token itself, for the body of a request.
+    /// Returns the token itself, without the word `Bearer`.
     pub fn secret(&self) -> Secret {
         let text = self.header.to_str().unwrap_or_default();
         Secret::new(text.strip_prefix(SCHEME).unwrap_or_default().to_owned())
@@ -75,11 +75,11 @@ pub trait TokenSource: Send + Sync {
     /// Returns a token that is good now.
     async fn token(&self) -> Result<BearerToken, AuthError>;
 
-    /// Discards a token that was rejected with 401, so that the next call fetches another.
+    /// Discards the token with this text that was rejected with 401, so that the next call fetches another.
     ///
     /// Does nothing if there is another already, and at most once a minute: a service that rejects every token must not make
     /// us hammer the identity service.
-    fn invalidate(&self, rejected: &BearerToken);
+    fn invalidate(&self, rejected: &str);
 
     /// Returns the expiry of the current credential.
     fn expiry(&self) -> CredentialExpiry {
@@ -137,30 +137,26 @@ impl TokenSource for CachedTokenSource {
         }
     }
 
-    fn invalidate(&self, rejected: &BearerToken) {
+    fn invalidate(&self, rejected: &str) {
         let now = self.inner.clock.now();
-        let mut state = self.inner.state();
-        let stored = state.token.as_ref().is_some_and(|token| token.header == rejected.header);
-        if stored && may_invalidate(now, state.invalidated) {
+        let mut state = self.inner.state.lock();
+        let stored = state.token.as_ref().map(BearerToken::secret);
+        if stored.is_some_and(|stored| stored.secret() == rejected) && may_invalidate(now, state.invalidated) {
             state.token = None;
             state.invalidated = Some(now);
         }
     }
 
     fn expiry(&self) -> CredentialExpiry {
-        let token = self.inner.state().token.as_ref().map(BearerToken::expires);
+        let token = self.inner.state.lock().token.as_ref().map(BearerToken::expires);
         CredentialExpiry { token, certificate: self.inner.fetch.certificate_expires() }
     }
 }
 
 impl TokenCache {
-    fn state(&self) -> MutexGuard<'_, TokenCacheState> {
-        self.state.lock()
-    }
-
     /// Returns the token or error that is there, or the fetch to wait for.
     fn look_up(self: &Arc<Self>) -> Either<Result<BearerToken, AuthError>, SharedFetch> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let life = state.token.as_ref().map(|token| token.lifetime);
         let failures = state.failures.as_ref().map(|(failures, _)| *failures);
         let next = next_action(self.clock.now(), life, failures);
@@ -202,7 +198,7 @@ impl TokenCache {
     }
 
     fn record_result(&self, outcome: &Result<BearerToken, AuthError>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.fetch_in_flight = None;
         match outcome {
             Ok(token) => {

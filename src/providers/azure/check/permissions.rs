@@ -97,161 +97,77 @@ enum PermissionCondition {
 const ZONES: &str = "Microsoft.Resources/subscriptions/providers/read";
 
 const PERMISSION_TABLE: &[(PermissionPurpose, PermissionScope, PermissionCondition, &str)] = {
-    use PermissionCondition::Always;
+    use PermissionCondition as When;
     use PermissionPurpose::{LoadBalancers, Nodes, Routes};
+    use PermissionScope as At;
     &[
-        (Nodes, PermissionScope::Cluster, PermissionCondition::Interfaces, "Microsoft.Compute/virtualMachines/read"),
-        (Nodes, PermissionScope::Cluster, PermissionCondition::Interfaces, "Microsoft.Network/networkInterfaces/read"),
-        (Nodes, PermissionScope::Cluster, PermissionCondition::Interfaces, "Microsoft.Network/publicIPAddresses/read"),
-        (Nodes, PermissionScope::Cluster, PermissionCondition::ScaleSets, "Microsoft.Compute/virtualMachineScaleSets/read"),
+        (Nodes, At::Cluster, When::Interfaces, "Microsoft.Compute/virtualMachines/read"),
+        (Nodes, At::Cluster, When::Interfaces, "Microsoft.Network/networkInterfaces/read"),
+        (Nodes, At::Cluster, When::Interfaces, "Microsoft.Network/publicIPAddresses/read"),
+        (Nodes, At::Cluster, When::ScaleSets, "Microsoft.Compute/virtualMachineScaleSets/read"),
+        (Nodes, At::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read"),
+        (Nodes, At::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read"),
+        (Nodes, At::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read"),
+        (Nodes, At::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read"),
         (
             Nodes,
-            PermissionScope::Cluster,
-            PermissionCondition::Instances,
-            "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read",
-        ),
-        (
-            Nodes,
-            PermissionScope::Cluster,
-            PermissionCondition::Instances,
-            "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read",
-        ),
-        (
-            Nodes,
-            PermissionScope::Cluster,
-            PermissionCondition::Instances,
-            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read",
-        ),
-        (
-            Nodes,
-            PermissionScope::Cluster,
-            PermissionCondition::Instances,
-            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read",
-        ),
-        (
-            Nodes,
-            PermissionScope::Cluster,
-            PermissionCondition::Instances,
+            At::Cluster,
+            When::Instances,
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read",
         ),
         (
             Nodes,
-            PermissionScope::Cluster,
-            PermissionCondition::Instances,
+            At::Cluster,
+            When::Instances,
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/ipConfigurations/publicIPAddresses/read",
         ),
-        (Routes, PermissionScope::RouteTable, Always, "Microsoft.Network/routeTables/read"),
-        (Routes, PermissionScope::RouteTable, Always, "Microsoft.Network/routeTables/write"),
-        (LoadBalancers, PermissionScope::Subscription, PermissionCondition::Zones, ZONES),
-        (LoadBalancers, PermissionScope::LoadBalancer, Always, "Microsoft.Network/loadBalancers/read"),
-        (LoadBalancers, PermissionScope::LoadBalancer, Always, "Microsoft.Network/loadBalancers/write"),
-        (LoadBalancers, PermissionScope::LoadBalancer, Always, "Microsoft.Network/loadBalancers/delete"),
+        (Routes, At::RouteTable, When::Always, "Microsoft.Network/routeTables/read"),
+        (Routes, At::RouteTable, When::Always, "Microsoft.Network/routeTables/write"),
+        (LoadBalancers, At::Subscription, When::Zones, ZONES),
+        (LoadBalancers, At::LoadBalancer, When::Always, "Microsoft.Network/loadBalancers/read"),
+        (LoadBalancers, At::LoadBalancer, When::Always, "Microsoft.Network/loadBalancers/write"),
+        (LoadBalancers, At::LoadBalancer, When::Always, "Microsoft.Network/loadBalancers/delete"),
         (
             LoadBalancers,
-            PermissionScope::LoadBalancer,
-            PermissionCondition::PoolsInMachines,
+            At::LoadBalancer,
+            When::PoolsInMachines,
             "Microsoft.Network/loadBalancers/backendAddressPools/join/action",
         ),
+        (LoadBalancers, At::LoadBalancer, When::Addresses, "Microsoft.Network/loadBalancers/backendAddressPools/read"),
+        (LoadBalancers, At::LoadBalancer, When::Addresses, "Microsoft.Network/loadBalancers/backendAddressPools/write"),
+        (LoadBalancers, At::LoadBalancer, When::Migration, "Microsoft.Network/loadBalancers/migrateToIpBased/action"),
+        (LoadBalancers, At::PublicIps, When::Always, "Microsoft.Network/publicIPAddresses/read"),
+        (LoadBalancers, At::PublicIps, When::Always, "Microsoft.Network/publicIPAddresses/write"),
+        (LoadBalancers, At::PublicIps, When::Always, "Microsoft.Network/publicIPAddresses/delete"),
+        (LoadBalancers, At::PublicIps, When::Always, "Microsoft.Network/publicIPAddresses/join/action"),
+        (LoadBalancers, At::SecurityGroup, When::SecurityGroup, "Microsoft.Network/networkSecurityGroups/read"),
+        (LoadBalancers, At::SecurityGroup, When::SecurityGroup, "Microsoft.Network/networkSecurityGroups/write"),
+        (LoadBalancers, At::Network, When::VirtualNetwork, "Microsoft.Network/virtualNetworks/subnets/read"),
+        (LoadBalancers, At::Network, When::VirtualNetwork, "Microsoft.Network/virtualNetworks/subnets/join/action"),
         (
             LoadBalancers,
-            PermissionScope::LoadBalancer,
-            PermissionCondition::Addresses,
-            "Microsoft.Network/loadBalancers/backendAddressPools/read",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::LoadBalancer,
-            PermissionCondition::Addresses,
-            "Microsoft.Network/loadBalancers/backendAddressPools/write",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::LoadBalancer,
-            PermissionCondition::Migration,
-            "Microsoft.Network/loadBalancers/migrateToIpBased/action",
-        ),
-        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/read"),
-        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/write"),
-        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/delete"),
-        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/join/action"),
-        (
-            LoadBalancers,
-            PermissionScope::SecurityGroup,
-            PermissionCondition::SecurityGroup,
-            "Microsoft.Network/networkSecurityGroups/read",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::SecurityGroup,
-            PermissionCondition::SecurityGroup,
-            "Microsoft.Network/networkSecurityGroups/write",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::Network,
-            PermissionCondition::VirtualNetwork,
-            "Microsoft.Network/virtualNetworks/subnets/read",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::Network,
-            PermissionCondition::VirtualNetwork,
-            "Microsoft.Network/virtualNetworks/subnets/join/action",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::Network,
-            PermissionCondition::AddressesOfVirtualNetwork,
+            At::Network,
+            When::AddressesOfVirtualNetwork,
             "Microsoft.Network/virtualNetworks/joinLoadBalancer/action",
         ),
+        (LoadBalancers, At::Network, When::PrivateLinks, "Microsoft.Network/virtualNetworks/subnets/write"),
+        (LoadBalancers, At::PrivateLinks, When::StandardLoadBalancers, "Microsoft.Network/privateLinkServices/read"),
+        (LoadBalancers, At::PrivateLinks, When::PrivateLinks, "Microsoft.Network/privateLinkServices/write"),
+        (LoadBalancers, At::PrivateLinks, When::PrivateLinks, "Microsoft.Network/privateLinkServices/delete"),
         (
             LoadBalancers,
-            PermissionScope::Network,
-            PermissionCondition::PrivateLinks,
-            "Microsoft.Network/virtualNetworks/subnets/write",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::PrivateLinks,
-            PermissionCondition::StandardLoadBalancers,
-            "Microsoft.Network/privateLinkServices/read",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::PrivateLinks,
-            PermissionCondition::PrivateLinks,
-            "Microsoft.Network/privateLinkServices/write",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::PrivateLinks,
-            PermissionCondition::PrivateLinks,
-            "Microsoft.Network/privateLinkServices/delete",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::PrivateLinks,
-            PermissionCondition::PrivateLinks,
+            At::PrivateLinks,
+            When::PrivateLinks,
             "Microsoft.Network/privateLinkServices/privateEndpointConnections/delete",
         ),
+        (LoadBalancers, At::Cluster, When::PoolsInScaleSets, "Microsoft.Compute/virtualMachineScaleSets/write"),
         (
             LoadBalancers,
-            PermissionScope::Cluster,
-            PermissionCondition::PoolsInScaleSets,
-            "Microsoft.Compute/virtualMachineScaleSets/write",
-        ),
-        (
-            LoadBalancers,
-            PermissionScope::Cluster,
-            PermissionCondition::PoolsInInstances,
+            At::Cluster,
+            When::PoolsInInstances,
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write",
         ),
-        (
-            LoadBalancers,
-            PermissionScope::Cluster,
-            PermissionCondition::PoolsInInterfaces,
-            "Microsoft.Network/networkInterfaces/write",
-        ),
+        (LoadBalancers, At::Cluster, When::PoolsInInterfaces, "Microsoft.Network/networkInterfaces/write"),
     ]
 };
 
@@ -267,49 +183,31 @@ pub struct RequiredPermission {
 /// Returns all permissions that the provider will need with this configuration, by scope. `azure_stack`: whether the cloud
 /// is an Azure Stack.
 pub fn required_permissions(config: &AzureConfig, azure_stack: bool) -> Vec<RequiredPermission> {
-    let facts = PermissionFacts::new(config, azure_stack);
+    let (machines, services) = (InventorySettings::from_config(config), LoadBalancerSettings::new(config, ""));
+    let facts = PermissionFacts { config, machines, services, azure_stack };
     let required = PERMISSION_TABLE.iter().filter(|(purpose, _, when, _)| facts.has(*purpose) && facts.holds(*when));
-    let mut needs: Vec<RequiredPermission> = required
-        .map(|(purpose, scope_kind, _, action)| RequiredPermission {
-            purpose: *purpose,
-            scope: scope(*scope_kind, config),
-            action,
-        })
-        .collect();
+    let needed = required.map(|&(purpose, kind, _, action)| (purpose, scope(kind, config), action));
+    let mut needs: Vec<RequiredPermission> =
+        needed.map(|(purpose, scope, action)| RequiredPermission { purpose, scope, action }).collect();
     needs.sort_by(|a, other| (&a.scope, a.action).cmp(&(&other.scope, other.action)));
     needs.dedup_by(|a, other| a.scope == other.scope && a.action == other.action);
     needs
 }
 
 /// Facts of the configuration that decide.
-struct PermissionFacts {
+struct PermissionFacts<'a> {
+    config: &'a AzureConfig,
     machines: InventorySettings,
     services: LoadBalancerSettings,
-    has_routes: bool,
-    has_network: bool,
-    has_private_links: bool,
-    migrates: bool,
     azure_stack: bool,
 }
 
-impl PermissionFacts {
-    fn new(config: &AzureConfig, azure_stack: bool) -> Self {
-        Self {
-            machines: InventorySettings::from_config(config),
-            services: LoadBalancerSettings::new(config, ""),
-            has_routes: !config.route_table_name.is_empty(),
-            has_network: !config.vnet_name.is_empty(),
-            has_private_links: !config.private_link_service_resource_group.is_empty(),
-            migrates: config.enable_migrate_to_ip_based_backend_pool_api,
-            azure_stack,
-        }
-    }
-
+impl PermissionFacts<'_> {
     /// Returns `true` if ARM requests are needed for this purpose.
     fn has(&self, purpose: PermissionPurpose) -> bool {
         match purpose {
             PermissionPurpose::Nodes => true,
-            PermissionPurpose::Routes => self.has_routes,
+            PermissionPurpose::Routes => !self.config.route_table_name.is_empty(),
             PermissionPurpose::LoadBalancers => self.services.unsupported.is_empty(),
         }
     }
@@ -317,6 +215,7 @@ impl PermissionFacts {
     fn holds(&self, when: PermissionCondition) -> bool {
         let InventorySettings { uniform, flex, standard, .. } = self.machines;
         let addresses = self.services.pool_type == BackendPoolType::NodeIp;
+        let has_network = !self.config.vnet_name.is_empty();
         match when {
             PermissionCondition::Always => true,
             PermissionCondition::ScaleSets => uniform || flex,
@@ -327,12 +226,12 @@ impl PermissionFacts {
             PermissionCondition::PoolsInInterfaces => !addresses && (flex || standard),
             PermissionCondition::PoolsInMachines => !addresses,
             PermissionCondition::Addresses => addresses,
-            PermissionCondition::Migration => addresses && self.migrates,
+            PermissionCondition::Migration => addresses && self.config.enable_migrate_to_ip_based_backend_pool_api,
             PermissionCondition::SecurityGroup => self.services.security_group.is_some(),
-            PermissionCondition::VirtualNetwork => self.has_network,
-            PermissionCondition::AddressesOfVirtualNetwork => addresses && self.has_network,
+            PermissionCondition::VirtualNetwork => has_network,
+            PermissionCondition::AddressesOfVirtualNetwork => addresses && has_network,
             PermissionCondition::StandardLoadBalancers => self.services.sku == LoadBalancerSku::Standard,
-            PermissionCondition::PrivateLinks => self.has_private_links,
+            PermissionCondition::PrivateLinks => !self.config.private_link_service_resource_group.is_empty(),
             PermissionCondition::Zones => !self.azure_stack && self.services.extended_location.is_none(),
         }
     }

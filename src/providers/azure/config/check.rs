@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 
 use super::{
+    decode::DecodedConfig,
     environment::EnvironmentOverrides,
     fields::AzureConfig,
     finding::{ConfigFinding, FindingSeverity, has_errors, promote_warnings},
-    merge::{ConfigTexts, LoadedConfig, merge},
+    merge::{ConfigTexts, merge},
 };
 
 /// The verdict on a configuration.
@@ -21,7 +22,7 @@ pub struct ConfigReport {
 /// Judges the texts as the program would at its start. `is_strict`: warnings are errors.
 pub fn offline_report(texts: &ConfigTexts, environment: &EnvironmentOverrides, is_strict: bool) -> ConfigReport {
     let (findings, config) = match merge(texts, environment, is_strict) {
-        Ok(LoadedConfig { config, findings }) => (findings, Some(config)),
+        Ok(DecodedConfig { config, findings }) => (findings, Some(config)),
         Err(findings) => (findings, None),
     };
     ConfigReport { findings, config }.with_findings(Vec::new(), is_strict)

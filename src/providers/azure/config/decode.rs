@@ -16,7 +16,7 @@ const MOST_FINDINGS: usize = 100;
 /// Name of the field with the limits by client.
 const ENTRIES: &str = "entries";
 
-/// Configuration of a text, as far as it could be read.
+/// Configuration of a text, as far as it could be read, and what is strange about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodedConfig {
     /// Fields with errors keep their former value.

@@ -20,13 +20,6 @@ pub struct ConfigTexts {
     pub secret: Option<String>,
 }
 
-/// A configuration that can be used, and what is strange about it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LoadedConfig {
-    pub config: AzureConfig,
-    pub findings: Vec<ConfigFinding>,
-}
-
 /// Returns the sources to read, by `cloudConfigType` in the file: without a file always the Secret.
 pub(super) fn sources_to_read(file: Option<&str>) -> CloudConfigType {
     file.map_or(CloudConfigType::Secret, |text| decode(text).config.cloud_config_type)
@@ -38,14 +31,14 @@ pub fn merge(
     texts: &ConfigTexts,
     environment: &EnvironmentOverrides,
     is_strict: bool,
-) -> Result<LoadedConfig, Vec<ConfigFinding>> {
+) -> Result<DecodedConfig, Vec<ConfigFinding>> {
     let DecodedConfig { config, mut findings } = decode_both(texts);
     let config = environment.apply(config);
     findings.extend(broken_rules(&config, &findings));
     if is_strict {
         promote_warnings(&mut findings);
     }
-    if has_errors(&findings) { Err(findings) } else { Ok(LoadedConfig { config, findings }) }
+    if has_errors(&findings) { Err(findings) } else { Ok(DecodedConfig { config, findings }) }
 }
 
 /// Returns the findings of the rules.
@@ -92,7 +85,7 @@ mod tests {
 
     const FILE: &str = "subscriptionId: s\nresourceGroup: RG\nlocation: file\nuseManagedIdentityExtension: true\n";
 
-    fn merged(file: Option<&str>, secret: Option<&str>) -> Result<LoadedConfig, Vec<ConfigFinding>> {
+    fn merged(file: Option<&str>, secret: Option<&str>) -> Result<DecodedConfig, Vec<ConfigFinding>> {
         let texts = ConfigTexts { file: file.map(str::to_owned), secret: secret.map(str::to_owned) };
         merge(&texts, &EnvironmentOverrides::default(), false)
     }

@@ -14,10 +14,11 @@ use tokio::io::AsyncReadExt;
 
 use super::{
     choices::CloudConfigType,
+    decode::DecodedConfig,
     document::MAX_BYTES,
     environment::EnvironmentOverrides,
     finding::ConfigFinding,
-    merge::{ConfigTexts, LoadedConfig, merge, sources_to_read},
+    merge::{ConfigTexts, merge, sources_to_read},
 };
 
 /// A key of a Secret.
@@ -83,11 +84,11 @@ pub struct ConfigLoader {
 
 impl ConfigLoader {
     /// Reads and checks the configuration.
-    pub async fn load(&self) -> Result<LoadedConfig, ConfigLoadError> {
+    pub async fn load(&self) -> Result<DecodedConfig, ConfigLoadError> {
         self.merged(&self.texts().await?)
     }
 
-    pub(super) fn merged(&self, texts: &ConfigTexts) -> Result<LoadedConfig, ConfigLoadError> {
+    pub(super) fn merged(&self, texts: &ConfigTexts) -> Result<DecodedConfig, ConfigLoadError> {
         merge(texts, &self.environment, self.is_strict).map_err(ConfigLoadError::Invalid)
     }
 

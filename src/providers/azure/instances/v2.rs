@@ -35,7 +35,7 @@ impl InstancesV2 for AzureInstances {
             NodeOwnership::Invalid(reason) => Existence::Unknown(reason),
             NodeOwnership::Azure(query) => {
                 let sighting = self.machine_existence(node, &query).await;
-                existence::decide(node, &sighting, &self.uuid_evidence(), self.settings.grace, self.clock.wall())
+                existence::decide(node, &sighting, &self.uuid_evidence.lock(), self.settings.grace, self.clock.wall())
             }
         }
     }
@@ -65,12 +65,12 @@ impl InstancesV2 for AzureInstances {
 
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
         let machine = self.existing_machine(node).await?;
-        Ok(machine.is_some_and(|machine| existence::is_shut_down(node, &machine, &self.uuid_evidence())))
+        Ok(machine.is_some_and(|machine| existence::is_shut_down(node, &machine, &self.uuid_evidence.lock())))
     }
 
     async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
         let machine = self.existing_machine(node).await?;
-        Ok(machine.is_some_and(|machine| existence::runs(node, &machine, &self.uuid_evidence())))
+        Ok(machine.is_some_and(|machine| existence::runs(node, &machine, &self.uuid_evidence.lock())))
     }
 
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
@@ -103,7 +103,7 @@ impl AzureInstances {
         let seen = self.lookup.check_existence(query, EXISTENCE_MAX_AGE).await;
         let is_another = match &seen {
             MachineExistence::Found(machine) => {
-                let mut scheme = self.uuid_evidence();
+                let mut scheme = self.uuid_evidence.lock();
                 scheme.learn(node, machine);
                 existence::is_other_machine(node, machine, &scheme)
             }
@@ -129,7 +129,7 @@ impl AzureInstances {
     }
 
     fn learn_system_uuids(&self, owned: &[(usize, &Node)], found: &[InstanceLookupResult]) {
-        let mut scheme = self.uuid_evidence();
+        let mut scheme = self.uuid_evidence.lock();
         for ((_, node), found) in owned.iter().zip(found) {
             if let Ok(machine) = found {
                 scheme.learn(node, machine);
@@ -140,7 +140,7 @@ impl AzureInstances {
     /// Rereads machines that may not be the ones their Nodes run on.
     async fn reread_stale(&self, queries: &[MachineQuery], owned: &[(usize, &Node)], found: &mut [InstanceLookupResult]) {
         let stale: Vec<usize> = {
-            let scheme = self.uuid_evidence();
+            let scheme = self.uuid_evidence.lock();
             let is_stale = |at: &usize| match &found[*at] {
                 Ok(machine) => existence::may_be_other_machine(owned[*at].1, machine, &scheme),
                 Err(_) => false,

@@ -157,7 +157,8 @@ impl BackendPoolSyncer {
     pub fn begin(&self, plan: &PoolPlan) {
         let (now, mut memory) = (Instant::now(), self.lock_memory());
         for change in &plan.held {
-            memory.in_flight.get_mut(&change.id).into_iter().for_each(|write| write.is_awaited = true);
+            let write = memory.in_flight.get_mut(&change.id).filter(|write| write.change.kind != change.kind);
+            write.into_iter().for_each(|write| write.is_awaited = true);
         }
         let begun = plan.changes.iter().map(|change| {
             let write = WriteInFlight { change: Arc::new(change.clone()), since: now, is_awaited: false };

@@ -10,18 +10,15 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{
-    core::v1::{Namespace, Service},
-    discovery::v1::EndpointSlice,
-};
-use parking_lot::{Mutex, MutexGuard};
+use k8s_openapi::api::{core::v1::Namespace, discovery::v1::EndpointSlice};
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until, timeout},
 };
 
 use crate::{
-    cloud_provider::{AnnotationUse, CloudError, CloudResult, LabelsRead, ServiceListLimits},
+    cloud_provider::{CloudError, CloudResult, LabelsRead, ServiceListLimits},
     providers::azure::{
         config::AzureConfig,
         node::LABEL_FAULT_DOMAIN,
@@ -87,11 +84,6 @@ pub fn service_labels_read(config: &AzureConfig) -> BTreeSet<String> {
     entries::service_label_keys(&entries::entries(config)).into_iter().map(str::to_owned).collect()
 }
 
-/// What becomes of an annotation of Services in memory.
-pub fn service_annotation_use(key: &str, service: Option<&Service>) -> AnnotationUse {
-    annotations::use_in(key, service)
-}
-
 /// See the module. Clones are the same.
 #[derive(Clone, Default)]
 pub struct ClusterWatches {
@@ -128,7 +120,7 @@ impl ClusterWatches {
 
     fn observe(&self, change: &ObjectChange<EndpointSlice>) {
         let now = Instant::now();
-        let mut index = self.index();
+        let mut index = self.inner.index.lock();
         match change {
             ObjectChange::Added(new) => index.replace(None, Some(new), now),
             ObjectChange::Updated { old, new } => index.replace(Some(old), Some(new), now),
@@ -166,7 +158,7 @@ impl ClusterWatches {
         if !is_listed {
             return Default::default();
         }
-        let mut index = self.index();
+        let mut index = self.inner.index.lock();
         let slices = || self.inner.slices.get().map(InformerStore::list).unwrap_or_default();
         let nodes = index.nodes_of(&local_services(services.clone()), slices);
         (LocalPools::new(services, &nodes), index.publications())
@@ -174,28 +166,24 @@ impl ClusterWatches {
 
     /// The number that [`ClusterWatches::local_pools`] would answer now, as far as nobody new asks.
     pub fn publications(&self) -> u64 {
-        self.index().publications()
+        self.inner.index.lock().publications()
     }
 
     /// Resolves when changes of endpoints have gathered for the interval and pools have to follow.
     pub async fn endpoints_moved(&self) {
         loop {
             let interval = *self.inner.interval.lock();
-            let due = self.index().due(interval);
+            let due = self.inner.index.lock().due(interval);
             match due {
                 None => self.inner.changed.notified().await,
                 Some(due) => {
                     sleep_until(due).await;
-                    if self.index().publish() {
+                    if self.inner.index.lock().publish() {
                         return;
                     }
                 }
             }
         }
-    }
-
-    fn index(&self) -> MutexGuard<'_, EndpointNodeIndex> {
-        self.inner.index.lock()
     }
 }
 

@@ -28,7 +28,7 @@ use crate::providers::azure::planner::load_balancer::{
 };
 use crate::runtime::store::{InformerStore, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Service};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// A version of a Service, and what it asks for once that has been read. Reading costs as much as a user wrote, so that it is done
 /// once, by whoever needs it first, and never while the lock is held.
@@ -86,7 +86,7 @@ impl ServiceIndex {
     pub fn parsed(&self, service: &Service) -> ParsedService {
         let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey::namespaced(namespace, service.metadata.name.as_deref().unwrap_or_default());
-        let known = self.lock().versions.get(&key).cloned();
+        let known = self.state.lock().versions.get(&key).cloned();
         match known.filter(|version| std::ptr::eq(&raw const *version.service, service)) {
             Some(version) => self.parse_version(&version),
             None => (self.parser)(service, &self.settings),
@@ -126,7 +126,7 @@ impl ServiceIndex {
 
     /// Those that are known stay known; nothing is read.
     fn versions(&self, current: Vec<Arc<Service>>) -> Vec<ServiceVersion> {
-        let mut inner = self.lock();
+        let mut inner = self.state.lock();
         let mut known = std::mem::take(&mut inner.versions);
         let versions = current.into_iter().map(|service| {
             let key = ObjectKey::of(service.as_ref());
@@ -156,12 +156,12 @@ impl ServiceIndex {
 
     /// Takes note of the ranges of the virtual network's subnets, or of why they are not known.
     pub fn note_subnets(&self, ranges: Result<Vec<(IpNet, String)>, String>) {
-        self.lock().subnets = Some(ranges);
+        self.state.lock().subnets = Some(ranges);
     }
 
     /// Whether the additional addresses of a Service can be compared with the subnets: they are public, or the subnets have been read.
     pub fn knows_subnets_for(&self, spec: &ServiceSpec) -> bool {
-        !has_private_additional_ips(spec) || matches!(self.lock().subnets, Some(Ok(_)))
+        !has_private_additional_ips(spec) || matches!(self.state.lock().subnets, Some(Ok(_)))
     }
 
     /// Addresses that the cluster and its network have, but for those in the status of the Service `but`.
@@ -171,7 +171,7 @@ impl ServiceIndex {
         let mut ranges = named(&networks.pods, "--cluster-cidr");
         ranges.extend(named(&networks.services, "--service-cluster-ip-range"));
         ranges.extend(self.nodes.list().iter().flat_map(|node| pod_ranges(node)));
-        let unknown = match &self.lock().subnets {
+        let unknown = match &self.state.lock().subnets {
             Some(Ok(subnets)) => {
                 ranges.extend(subnets.iter().cloned());
                 None
@@ -266,23 +266,23 @@ impl ServiceIndex {
 
     /// What is remembered of a Service, to be looked at without the lock.
     fn history_of(&self, identity: &ServiceIdentity) -> Option<RuleHistory> {
-        self.lock().memory.history_of(identity).cloned()
+        self.state.lock().memory.history_of(identity).cloned()
     }
 
     /// What is remembered of Services and Nodes now, to plan with. Planning changes nothing here.
     pub fn memory(&self) -> RuleMemory {
-        self.lock().memory.clone()
+        self.state.lock().memory.clone()
     }
 
     /// Notes the Nodes that count now. One that goes before rules are planned for the first time has been this cluster's too.
     pub fn note_nodes(&self, nodes: &[Arc<Node>]) {
         let present = nodes.iter().flat_map(|node| internal_addresses(node)).collect();
-        self.lock().memory.note_nodes(present);
+        self.state.lock().memory.note_nodes(present);
     }
 
     /// Passes what is remembered to `work`, which may change it, under the lock.
     pub fn with_memory<R>(&self, work: impl FnOnce(&mut RuleMemory) -> R) -> R {
-        work(&mut self.lock().memory)
+        work(&mut self.state.lock().memory)
     }
 
     /// Returns the memory of a process that restores these records, to plan with.
@@ -300,18 +300,18 @@ impl ServiceIndex {
     /// Notes recorded Services that do not exist any more. Returns those that the store lacks without proof that they do not exist.
     pub fn note_deleted(&self) -> Vec<ServiceIdentity> {
         let are_all_listed = self.lists_all_services();
-        let unserved = self.lock().memory.unserved();
+        let unserved = self.state.lock().memory.unserved();
         let missing = self.missing(unserved);
         if !are_all_listed {
             return missing;
         }
-        self.lock().memory.note_deleted(missing);
+        self.state.lock().memory.note_deleted(missing);
         Vec::new()
     }
 
     /// Returns a recorded Service that does not exist any more and whose addresses are still in the group.
     pub fn deleted_service(&self) -> Option<ServiceIdentity> {
-        let deleted = self.lock().memory.deleted().clone();
+        let deleted = self.state.lock().memory.deleted().clone();
         deleted.into_iter().find(|identity| self.owner(identity) == ServiceOwner::Nobody)
     }
 
@@ -323,16 +323,12 @@ impl ServiceIndex {
     fn missing(&self, services: Vec<ServiceIdentity>) -> Vec<ServiceIdentity> {
         services.into_iter().filter(|identity| self.owner(identity) == ServiceOwner::Nobody).collect()
     }
-
-    fn lock(&self) -> MutexGuard<'_, ServiceIndexState> {
-        self.state.lock()
-    }
 }
 
 /// What is remembered, in an order that does not change, so that tests can compare it.
 impl fmt::Debug for ServiceIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.lock();
+        let state = self.state.lock();
         let versions: BTreeMap<String, _> =
             state.versions.iter().map(|(key, version)| (key.to_string(), version.parsed.get())).collect();
         f.debug_struct("ServiceIndex").field("versions", &versions).field("memory", &state.memory).finish_non_exhaustive()
@@ -427,7 +423,7 @@ mod tests {
         let rules = removed();
         index.with_memory(|memory| memory.record_applied(&remove(&web), &rules, &listing()));
         assert_eq!(removed().former, addresses(&[]));
-        assert!(index.lock().memory.history_of(&web.identity).is_none());
+        assert!(index.state.lock().memory.history_of(&web.identity).is_none());
     }
 
     #[test]

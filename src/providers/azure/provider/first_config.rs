@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 use crate::{
     cloud_provider::{CloudError, CloudResult, registry::ProviderConfig},
     providers::azure::config::{
-        self, AzureConfig, ConfigLoadError, ConfigSecretRef, ConfigSource, ConfigTexts, EnvironmentOverrides, LoadedConfig,
+        self, AzureConfig, ConfigLoadError, ConfigSecretRef, ConfigSource, ConfigTexts, DecodedConfig, EnvironmentOverrides,
     },
 };
 
@@ -45,7 +45,7 @@ pub(super) fn read_file(path: &Path, environment: &BTreeMap<String, String>) -> 
 }
 
 /// Returns the configuration after logging its findings.
-pub(super) fn log_findings(loaded: LoadedConfig) -> AzureConfig {
+pub(super) fn log_findings(loaded: DecodedConfig) -> AzureConfig {
     for finding in &loaded.findings {
         tracing::warn!(%finding, "provider configuration warning");
     }

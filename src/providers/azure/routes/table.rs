@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -69,7 +69,7 @@ impl RouteTableStore {
     }
 
     pub(super) fn status(&self) -> Value {
-        let cache = self.cache();
+        let cache = self.cache.lock();
         let existing = cache.table.as_ref();
         json!({
             "table": self.id.as_str(),
@@ -82,7 +82,7 @@ impl RouteTableStore {
 
     /// Returns the table, not older than the cache time.
     pub(super) async fn list(&self) -> ArmResult<ObservedRouteTable> {
-        let cached = self.cache().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
+        let cached = self.cache.lock().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
         match cached {
             Some((table, _)) => Ok(table),
             None => self.read().await,
@@ -117,7 +117,7 @@ impl RouteTableStore {
 
     /// Returns the settings with the limit that ARM has reported recently.
     fn settings(&self) -> RouteSettings {
-        let limited = self.cache().limited_at.is_some_and(|at| self.age(at) < LIMIT_TTL);
+        let limited = self.cache.lock().limited_at.is_some_and(|at| self.age(at) < LIMIT_TTL);
         let most_routes = if limited { plan::MOST_ROUTES } else { self.settings.most_routes };
         RouteSettings { most_routes, ..self.settings.clone() }
     }
@@ -128,7 +128,7 @@ impl RouteTableStore {
         let event =
             plan::routes_of(Some(document)).len() > plan::MOST_ROUTES && self.settings().most_routes > plan::MOST_ROUTES;
         if event {
-            self.cache().limited_at = Some(self.clock.now());
+            self.cache.lock().limited_at = Some(self.clock.now());
         }
         event
     }
@@ -136,7 +136,7 @@ impl RouteTableStore {
     /// Reads the table for a write. A cached one carries an etag, so a write of an old version is harmless; a missing table
     /// must be confirmed.
     async fn read_for_write(&self) -> ArmResult<ObservedRouteTable> {
-        let cached = self.cache().table.clone();
+        let cached = self.cache.lock().table.clone();
         match cached {
             Some((Some(table), _)) => Ok(Some(table)),
             _ => self.read().await,
@@ -156,13 +156,13 @@ impl RouteTableStore {
         let result_of = self.arm.with_urgency(urgency).put(&api::ROUTE_TABLES, &self.id, condition, document).await;
         self.forget();
         let written = Some(Arc::new(result_of?));
-        self.cache().table = Some((written.clone(), self.clock.now()));
+        self.cache.lock().table = Some((written.clone(), self.clock.now()));
         Ok(written)
     }
 
     /// Returns the table for a plan: not older than the cache time, and not kept.
     pub(super) async fn read_for_plan(&self) -> ArmResult<ObservedRouteTable> {
-        let cached = self.cache().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
+        let cached = self.cache.lock().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
         match cached {
             Some((table, _)) => Ok(table),
             None => self.fetch().await,
@@ -188,9 +188,9 @@ impl RouteTableStore {
     }
 
     async fn read(&self) -> ArmResult<ObservedRouteTable> {
-        let (generation, requested) = (self.cache().generation, self.clock.now());
+        let (generation, requested) = (self.cache.lock().generation, self.clock.now());
         let table = self.fetch().await?;
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         if cache.generation == generation {
             cache.table = Some((table.clone(), requested));
         }
@@ -198,13 +198,9 @@ impl RouteTableStore {
     }
 
     fn forget(&self) {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         cache.generation += 1;
         cache.table = None;
-    }
-
-    fn cache(&self) -> MutexGuard<'_, RouteTableCache> {
-        self.cache.lock()
     }
 
     fn age(&self, at: Instant) -> Duration {

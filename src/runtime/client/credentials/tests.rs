@@ -23,7 +23,7 @@ async fn ask(credentials: &KubeCredentials, accepted: &'static str) -> (StatusCo
     let request = Request::new(Body::from(b"{}".to_vec()));
     let metrics = Arc::new(Metrics::new().unwrap());
     let counting = RequestMetrics::new("host".into(), Arc::clone(&metrics));
-    let response = with_credentials(credentials.clone(), counting, server).oneshot(request).await.unwrap();
+    let response = send_with(credentials.clone(), counting, server, request).await.unwrap();
     let seen = seen.lock().clone();
     let again = metrics.rest_client_request_retries_total.with_label_values(&[response.status().as_str(), "GET", "host"]);
     assert_eq!(again.get(), f64::from(u8::from(seen.len() > 1)), "what is sent once more is counted");

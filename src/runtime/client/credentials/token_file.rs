@@ -6,7 +6,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use http::HeaderValue;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::bearer::bearer_header;
@@ -49,7 +49,7 @@ impl TokenFile {
     }
 
     fn not_older_than(&self, age: Duration) -> Option<HeaderValue> {
-        let mut cached = self.lock_cached();
+        let mut cached = self.cached.lock();
         if cached.read_at.elapsed() >= age {
             cached.read_at = Instant::now();
             match read(&self.path) {
@@ -60,10 +60,6 @@ impl TokenFile {
             }
         }
         cached.header.clone()
-    }
-
-    fn lock_cached(&self) -> MutexGuard<'_, CachedTokenHeader> {
-        self.cached.lock()
     }
 }
 

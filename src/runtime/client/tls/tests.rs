@@ -83,7 +83,7 @@ async fn what_could_not_be_read_for_a_moment_is_tried_again() {
     // The files have been replaced; the process has no descriptor left, and then has.
     loaded.reload_if_changed(&[], changed, || Err(kube::Error::Service("too many open files".into())));
     assert!(Arc::ptr_eq(&first, &loaded.config) && loaded.rejected_digest == Some(changed));
-    loaded.reload_if_changed(&[], changed, || tls.build());
+    loaded.reload_if_changed(&[], changed, || build(&tls.config, tls.authorities.as_ref(), tls.sharing));
     assert!(!Arc::ptr_eq(&first, &loaded.config) && loaded.rejected_digest.is_none());
     loaded.reload_if_changed(&[], changed, || panic!("what is used is not read again"));
 }

@@ -181,7 +181,7 @@ async fn a_name_server_that_fails_for_a_while_costs_the_requests_of_that_while()
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
-    let send = pool_over(names, ProxyAddress::default(), Arc::new(hyper_rustls::DefaultServerNameResolver::default()), 8)(
+    let send = pool_over(names, ThroughProxy::default(), Arc::new(hyper_rustls::DefaultServerNameResolver::default()), 8)(
         tls.into(),
     );
     let ask = async || send(Request::get(&server).body(Body::empty()).unwrap()).await;

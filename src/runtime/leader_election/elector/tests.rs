@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::runtime::events::{EventType, RecordedEvent};
 use crate::sandbox::{api_server::ApiServer, faults::on, http::Verb};
 
 fn server() -> ApiServer {

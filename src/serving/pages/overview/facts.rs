@@ -116,18 +116,11 @@ pub(super) fn waiting(status: &Value) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_
 }
 
 fn of_queue<'a>(key: &'a str, row: &'a Value, stage: &'a Value) -> WaitingKey<'a> {
-    let reason = if row["reason"].is_string() { text(&row["reason"]) } else { text(&stage["problem"]) };
+    let staged = of_provider(key, stage);
+    let reason = row["reason"].as_str().unwrap_or(staged.reason);
+    let class = row["class"].as_str().unwrap_or(staged.class);
     let failures = row["failures"].as_u64().unwrap_or_default();
-    let class = if row["class"].is_string() { text(&row["class"]) } else { text(&stage["class"]) };
-    WaitingKey {
-        key,
-        stage: text(&stage["stage"]),
-        next_step: next_step(row),
-        failures,
-        reason,
-        class,
-        advice: text(&stage["advice"]),
-    }
+    WaitingKey { next_step: next_step(row), failures, reason, class, ..staged }
 }
 
 fn of_provider<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
@@ -177,13 +170,11 @@ pub(super) fn problems(status: &Value, readiness: &[ProbeResult], show_reasons: 
     let details = &status["cloudProvider"]["details"];
     found.extend(problem("configuration was refused", &details["refusedConfiguration"], CHECK_CONFIG));
     let inventory = &details["session"]["inventory"];
-    for list in items(&inventory["lists"]) {
-        let remedy = of_class(text(&list["lastErrorClass"]));
-        found.extend(problem(&format!("reading {}", text(&list["list"])), &list["lastError"], remedy));
-    }
-    for failure in items(&inventory["failures"]) {
-        let remedy = of_class(text(&failure["class"]));
-        found.extend(problem(&format!("reading {}", text(&failure["read"])), &failure["error"], remedy));
+    let columns = [("lists", "list", "lastError", "lastErrorClass"), ("failures", "read", "error", "class")];
+    for (rows, subject, error, class) in columns {
+        let read =
+            |row: &Value| problem(&format!("reading {}", text(&row[subject])), &row[error], of_class(text(&row[class])));
+        found.extend(items(&inventory[rows]).iter().filter_map(read));
     }
     found.extend(of_keys(status));
     found

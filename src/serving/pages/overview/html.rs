@@ -12,7 +12,7 @@ const FULL: usize = 320 * 1024;
 
 /// HTML page with a size limit.
 pub(super) struct HtmlPage {
-    written: String,
+    pub(super) written: String,
 }
 
 impl HtmlPage {
@@ -49,10 +49,6 @@ impl HtmlPage {
     /// Returns `true` if tables must end.
     pub(super) fn is_full(&self) -> bool {
         self.written.len() >= FULL
-    }
-
-    pub(super) fn finish(self) -> String {
-        self.written
     }
 }
 
@@ -94,7 +90,7 @@ mod tests {
         for (text, expected) in rows {
             let mut page = HtmlPage::new();
             page.text(text);
-            assert_eq!(page.finish(), expected, "{text:?}");
+            assert_eq!(page.written, expected, "{text:?}");
         }
     }
 

@@ -81,8 +81,20 @@ fn tile(page: &mut HtmlPage, open: &'static str, value: &str) {
     page.element(open, value, "</b></li>");
 }
 
-/// Rows up to a limit, then how many more there are.
-fn rows<T>(page: &mut HtmlPage, all: &[T], limit: usize, mut row: impl FnMut(&mut HtmlPage, &T)) {
+/// Writes a table with rows up to a limit, then how many more there are.
+fn table<T>(
+    page: &mut HtmlPage,
+    (title, columns): (&'static str, &'static str),
+    all: &[T],
+    limit: usize,
+    mut row: impl FnMut(&mut HtmlPage, &T),
+) {
+    page.markup(title);
+    if all.is_empty() {
+        page.markup("<p class=\"faint\">None.</p>");
+        return;
+    }
+    page.markup("<table><thead><tr>").markup(columns).markup("</tr></thead><tbody>");
     let mut shown = 0;
     for item in all.iter().take(limit) {
         if page.is_full() {
@@ -101,17 +113,9 @@ fn rows<T>(page: &mut HtmlPage, all: &[T], limit: usize, mut row: impl FnMut(&mu
     }
 }
 
-fn empty_row(page: &mut HtmlPage) {
-    page.markup("<p class=\"faint\">None.</p>");
-}
-
 fn problem_table(page: &mut HtmlPage, problems: &[ReportedProblem]) {
-    page.markup("<h2 id=\"errors\">Errors and what to do</h2>");
-    if problems.is_empty() {
-        return empty_row(page);
-    }
-    page.markup("<table><thead><tr><th>What<th>Error<th>What to do</tr></thead><tbody>");
-    rows(page, problems, MAX_PROBLEMS, |page, problem| {
+    let head = ("<h2 id=\"errors\">Errors and what to do</h2>", "<th>What<th>Error<th>What to do");
+    table(page, head, problems, MAX_PROBLEMS, |page, problem| {
         page.element("<tr><td><b>", &problem.what, "</b></td>")
             .element("<td class=\"bad\">", &problem.error, "</td>")
             .element("<td data-of=\"Do\">", &problem.remedy, "</td></tr>");
@@ -119,24 +123,14 @@ fn problem_table(page: &mut HtmlPage, problems: &[ReportedProblem]) {
 }
 
 fn stages(page: &mut HtmlPage, status: &Value) {
-    page.markup("<h2 id=\"stages\">Services by stage</h2>");
-    let stages = facts::stages(status);
-    if stages.is_empty() {
-        return empty_row(page);
-    }
-    page.markup("<table><thead><tr><th>Stage<th>Services</tr></thead><tbody>");
-    rows(page, &stages, MAX_OTHERS, |page, (stage, count)| {
+    let head = ("<h2 id=\"stages\">Services by stage</h2>", "<th>Stage<th>Services");
+    table(page, head, &facts::stages(status), MAX_OTHERS, |page, (stage, count)| {
         page.element("<tr><td>", stage, "</td>").element("<td data-of=\"Services\">", count, "</td></tr>");
     });
 }
 
 fn waiting_table(page: &mut HtmlPage, title: &'static str, waiting: &[WaitingKey<'_>], limit: usize, has_plan: bool) {
-    page.markup(title);
-    if waiting.is_empty() {
-        return empty_row(page);
-    }
-    page.markup("<table><thead><tr><th>Name<th>Stage<th>Turn<th>Failures<th>Why</tr></thead><tbody>");
-    rows(page, waiting, limit, |page, row| {
+    table(page, (title, "<th>Name<th>Stage<th>Turn<th>Failures<th>Why"), waiting, limit, |page, row| {
         page.markup("<tr><td>");
         name(page, row.key, has_plan);
         page.element("</td><td data-of=\"Stage\">", row.stage, "</td>")
@@ -159,9 +153,8 @@ fn drift(page: &mut HtmlPage, status: &Value) {
     if found.is_empty() {
         return;
     }
-    page.markup("<h2 id=\"drift\">Changed by somebody else</h2>")
-        .markup("<table><thead><tr><th>Name<th>Found<th>What was done<th>What</tr></thead><tbody>");
-    rows(page, &found, MAX_DRIFT, |page, note| {
+    let head = ("<h2 id=\"drift\">Changed by somebody else</h2>", "<th>Name<th>Found<th>What was done<th>What");
+    table(page, head, &found, MAX_DRIFT, |page, note| {
         page.element("<tr><td>", note.about, "</td>")
             .element("<td data-of=\"Found\">", note.found, "</td>")
             .element("<td data-of=\"Done\">", note.outcome, "</td>")
@@ -174,9 +167,8 @@ fn budget(page: &mut HtmlPage, status: &Value) {
     if buckets.is_empty() {
         return;
     }
-    page.markup("<h2 id=\"budget\">Request budget</h2>")
-        .markup("<table><thead><tr><th>Quota<th>Left<th>Refill per second<th>Paused<th>Waiting</tr></thead><tbody>");
-    rows(page, buckets, MAX_OTHERS, bucket_row);
+    let head = ("<h2 id=\"budget\">Request budget</h2>", "<th>Quota<th>Left<th>Refill per second<th>Paused<th>Waiting");
+    table(page, head, buckets, MAX_OTHERS, bucket_row);
 }
 
 fn bucket_row(page: &mut HtmlPage, bucket: &Value) {
@@ -195,16 +187,12 @@ fn bucket_row(page: &mut HtmlPage, bucket: &Value) {
 }
 
 fn controllers(page: &mut HtmlPage, status: &Value) {
-    page.markup("<h2 id=\"controllers\">Controllers</h2>");
     let running = items(&status["controllers"]).iter().map(|controller| (text(&controller["name"]), summary(controller)));
     let skipped = status["notRunning"].as_object().into_iter().flatten();
     let skipped = skipped.map(|(name, reason)| (name.as_str(), format!("does not run: {}", scalar(reason))));
     let all: Vec<_> = running.chain(skipped).collect();
-    if all.is_empty() {
-        return empty_row(page);
-    }
-    page.markup("<table><thead><tr><th>Controller<th>State</tr></thead><tbody>");
-    rows(page, &all, MAX_OTHERS, |page, (name, state)| {
+    let head = ("<h2 id=\"controllers\">Controllers</h2>", "<th>Controller<th>State");
+    table(page, head, &all, MAX_OTHERS, |page, (name, state)| {
         page.element("<tr><td>", name, "</td>").element("<td>", state, "</td></tr>");
     });
 }

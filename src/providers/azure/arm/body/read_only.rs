@@ -4,6 +4,8 @@
 //! omitted: no document that is written afterwards is read with `$expand`, but for `instanceView`. Source: `readOnly` in
 //! azure-rest-api-specs, by way of the models of `azure-mgmt-network` 33.1 and `azure-mgmt-compute` 39.0.
 
+use std::sync::LazyLock;
+
 use crate::providers::azure::arm::{ApiType, api};
 
 /// Read-only fields of one type.
@@ -11,8 +13,22 @@ use crate::providers::azure::arm::{ApiType, api};
 pub struct ReadOnlyFields {
     /// Type of the document.
     pub kind: &'static ApiType,
-    /// Paths of the fields.
-    pub paths: &'static [&'static str],
+    /// Paths of the fields, sorted.
+    pub paths: Vec<String>,
+}
+
+impl ReadOnlyFields {
+    fn new(&(kind, own, properties, parts): &TypeRow) -> Self {
+        let of_parts = parts.iter().flat_map(|(part, fields)| {
+            let common = COMMON.map(|field| format!("properties.{part}.{field}"));
+            common.into_iter().chain(fields.iter().map(move |field| format!("properties.{part}.properties.{field}")))
+        });
+        let properties = properties.iter().map(|field| format!("properties.{field}"));
+        let own = COMMON.iter().chain(own).map(|field| (*field).to_owned());
+        let mut paths: Vec<String> = own.chain(properties).chain(of_parts).collect();
+        paths.sort_unstable();
+        Self { kind, paths }
+    }
 }
 
 /// Returns the fields of this type; `None`: nothing is known of it.
@@ -21,210 +37,126 @@ pub fn of(kind: &ApiType) -> Option<&'static ReadOnlyFields> {
 }
 
 /// Read-only fields of all types.
-pub static TABLE: &[ReadOnlyFields] = &[
-    ReadOnlyFields {
-        kind: &api::LOAD_BALANCERS,
-        paths: &[
-            "etag",
-            "name",
-            "properties.backendAddressPools.etag",
-            "properties.backendAddressPools.properties.backendIPConfigurations",
-            "properties.backendAddressPools.properties.inboundNatRules",
-            "properties.backendAddressPools.properties.loadBalancerBackendAddresses.properties.inboundNatRulesPortMapping",
-            "properties.backendAddressPools.properties.loadBalancingRules",
-            "properties.backendAddressPools.properties.outboundRule",
-            "properties.backendAddressPools.properties.outboundRules",
-            "properties.backendAddressPools.properties.provisioningState",
-            "properties.backendAddressPools.type",
-            "properties.frontendIPConfigurations.etag",
-            "properties.frontendIPConfigurations.properties.inboundNatPools",
-            "properties.frontendIPConfigurations.properties.inboundNatRules",
-            "properties.frontendIPConfigurations.properties.loadBalancingRules",
-            "properties.frontendIPConfigurations.properties.outboundRules",
-            "properties.frontendIPConfigurations.properties.provisioningState",
-            "properties.frontendIPConfigurations.type",
-            "properties.inboundNatPools.etag",
-            "properties.inboundNatPools.properties.provisioningState",
-            "properties.inboundNatPools.type",
-            "properties.inboundNatRules.etag",
-            "properties.inboundNatRules.properties.backendIPConfiguration",
-            "properties.inboundNatRules.properties.provisioningState",
-            "properties.inboundNatRules.type",
-            "properties.loadBalancingRules.etag",
-            "properties.loadBalancingRules.properties.provisioningState",
-            "properties.loadBalancingRules.type",
-            "properties.outboundRules.etag",
-            "properties.outboundRules.properties.provisioningState",
-            "properties.outboundRules.type",
-            "properties.probes.etag",
-            "properties.probes.properties.loadBalancingRules",
-            "properties.probes.properties.provisioningState",
-            "properties.probes.type",
-            "properties.provisioningState",
-            "properties.resourceGuid",
-            "type",
+pub static TABLE: LazyLock<Vec<ReadOnlyFields>> = LazyLock::new(|| ROWS.iter().map(ReadOnlyFields::new).collect());
+
+/// Fields of every document, and of every part that has a version of its own.
+const COMMON: [&str; 3] = ["etag", "properties.provisioningState", "type"];
+
+type FieldNames = &'static [&'static str];
+
+/// Type, other fields of the document and of its `properties`, and parts with other fields of their `properties`.
+type TypeRow = (&'static ApiType, FieldNames, FieldNames, &'static [(&'static str, FieldNames)]);
+
+/// A pool's, in its load balancer and by itself.
+const POOL: FieldNames = &[
+    "backendIPConfigurations",
+    "inboundNatRules",
+    "loadBalancerBackendAddresses.properties.inboundNatRulesPortMapping",
+    "loadBalancingRules",
+    "outboundRule",
+    "outboundRules",
+];
+
+const ROWS: &[TypeRow] = &[
+    (
+        &api::LOAD_BALANCERS,
+        &["name"],
+        &["resourceGuid"],
+        &[
+            ("backendAddressPools", POOL),
+            ("frontendIPConfigurations", &["inboundNatPools", "inboundNatRules", "loadBalancingRules", "outboundRules"]),
+            ("inboundNatPools", &[]),
+            ("inboundNatRules", &["backendIPConfiguration"]),
+            ("loadBalancingRules", &[]),
+            ("outboundRules", &[]),
+            ("probes", &["loadBalancingRules"]),
         ],
-    },
-    ReadOnlyFields {
-        kind: &api::BACKEND_POOLS,
-        paths: &[
-            "etag",
-            "properties.backendIPConfigurations",
-            "properties.inboundNatRules",
-            "properties.loadBalancerBackendAddresses.properties.inboundNatRulesPortMapping",
-            "properties.loadBalancingRules",
-            "properties.outboundRule",
-            "properties.outboundRules",
-            "properties.provisioningState",
-            "type",
+    ),
+    (&api::BACKEND_POOLS, &[], POOL, &[]),
+    (&api::PUBLIC_IPS, &["name"], &["ipConfiguration", "resourceGuid", "upgradedToV2"], &[]),
+    (
+        &api::SECURITY_GROUPS,
+        &["name"],
+        &["defaultSecurityRules", "flowLogs", "networkInterfaces", "resourceGuid", "subnets"],
+        &[("securityRules", &[])],
+    ),
+    (&api::ROUTE_TABLES, &["name"], &["resourceGuid", "subnets"], &[("routes", &["hasBgpOverride"])]),
+    (
+        &api::PRIVATE_LINK_SERVICES,
+        &["name"],
+        &["alias", "networkInterfaces", "privateEndpointConnections", "resourceGuid"],
+        &[("ipConfigurations", &[])],
+    ),
+    (
+        &api::SUBNETS,
+        &[],
+        &[
+            "delegations.etag",
+            "delegations.properties.actions",
+            "delegations.properties.provisioningState",
+            "ipConfigurationProfiles",
+            "ipConfigurations",
+            "privateEndpoints",
+            "purpose",
+            "resourceNavigationLinks",
+            "serviceAssociationLinks",
+            "serviceEndpoints.provisioningState",
         ],
-    },
-    ReadOnlyFields {
-        kind: &api::PUBLIC_IPS,
-        paths: &[
-            "etag",
-            "name",
-            "properties.ipConfiguration",
-            "properties.provisioningState",
-            "properties.resourceGuid",
-            "properties.upgradedToV2",
-            "type",
+        &[("applicationGatewayIPConfigurations", &[])],
+    ),
+    (
+        &api::INTERFACES,
+        &["name"],
+        &[
+            "defaultOutboundConnectivityEnabled",
+            "dnsSettings.appliedDnsServers",
+            "dnsSettings.internalDomainNameSuffix",
+            "dnsSettings.internalFqdn",
+            "dscpConfiguration",
+            "hostedWorkloads",
+            "macAddress",
+            "primary",
+            "privateEndpoint",
+            "resourceGuid",
+            "tapConfigurations",
+            "virtualMachine",
+            "vnetEncryptionSupported",
         ],
-    },
-    ReadOnlyFields {
-        kind: &api::SECURITY_GROUPS,
-        paths: &[
-            "etag",
-            "name",
-            "properties.defaultSecurityRules",
-            "properties.flowLogs",
-            "properties.networkInterfaces",
-            "properties.provisioningState",
-            "properties.resourceGuid",
-            "properties.securityRules.etag",
-            "properties.securityRules.properties.provisioningState",
-            "properties.securityRules.type",
-            "properties.subnets",
-            "type",
+        &[("ipConfigurations", &["privateLinkConnectionProperties"])],
+    ),
+    (
+        &api::SCALE_SETS,
+        &["id", "identity.principalId", "identity.tenantId", "name", "systemData"],
+        &[
+            "timeCreated",
+            "uniqueId",
+            "virtualMachineProfile.storageProfile.imageReference.exactVersion",
+            "virtualMachineProfile.timeCreated",
         ],
-    },
-    ReadOnlyFields {
-        kind: &api::ROUTE_TABLES,
-        paths: &[
-            "etag",
-            "name",
-            "properties.provisioningState",
-            "properties.resourceGuid",
-            "properties.routes.etag",
-            "properties.routes.properties.hasBgpOverride",
-            "properties.routes.properties.provisioningState",
-            "properties.routes.type",
-            "properties.subnets",
-            "type",
-        ],
-    },
-    ReadOnlyFields {
-        kind: &api::PRIVATE_LINK_SERVICES,
-        paths: &[
-            "etag",
-            "name",
-            "properties.alias",
-            "properties.ipConfigurations.etag",
-            "properties.ipConfigurations.properties.provisioningState",
-            "properties.ipConfigurations.type",
-            "properties.networkInterfaces",
-            "properties.privateEndpointConnections",
-            "properties.provisioningState",
-            "properties.resourceGuid",
-            "type",
-        ],
-    },
-    ReadOnlyFields {
-        kind: &api::SUBNETS,
-        paths: &[
-            "etag",
-            "properties.applicationGatewayIPConfigurations.etag",
-            "properties.applicationGatewayIPConfigurations.properties.provisioningState",
-            "properties.applicationGatewayIPConfigurations.type",
-            "properties.delegations.etag",
-            "properties.delegations.properties.actions",
-            "properties.delegations.properties.provisioningState",
-            "properties.ipConfigurationProfiles",
-            "properties.ipConfigurations",
-            "properties.privateEndpoints",
-            "properties.provisioningState",
-            "properties.purpose",
-            "properties.resourceNavigationLinks",
-            "properties.serviceAssociationLinks",
-            "properties.serviceEndpoints.provisioningState",
-            "type",
-        ],
-    },
-    ReadOnlyFields {
-        kind: &api::INTERFACES,
-        paths: &[
-            "etag",
-            "name",
-            "properties.defaultOutboundConnectivityEnabled",
-            "properties.dnsSettings.appliedDnsServers",
-            "properties.dnsSettings.internalDomainNameSuffix",
-            "properties.dnsSettings.internalFqdn",
-            "properties.dscpConfiguration",
-            "properties.hostedWorkloads",
-            "properties.ipConfigurations.etag",
-            "properties.ipConfigurations.properties.privateLinkConnectionProperties",
-            "properties.ipConfigurations.properties.provisioningState",
-            "properties.ipConfigurations.type",
-            "properties.macAddress",
-            "properties.primary",
-            "properties.privateEndpoint",
-            "properties.provisioningState",
-            "properties.resourceGuid",
-            "properties.tapConfigurations",
-            "properties.virtualMachine",
-            "properties.vnetEncryptionSupported",
-            "type",
-        ],
-    },
-    ReadOnlyFields {
-        kind: &api::SCALE_SETS,
-        paths: &[
-            "etag",
-            "id",
-            "identity.principalId",
-            "identity.tenantId",
-            "name",
-            "properties.provisioningState",
-            "properties.timeCreated",
-            "properties.uniqueId",
-            "properties.virtualMachineProfile.storageProfile.imageReference.exactVersion",
-            "properties.virtualMachineProfile.timeCreated",
-            "systemData",
-            "type",
-        ],
-    },
-    ReadOnlyFields {
-        kind: &api::SCALE_SET_VMS,
-        paths: &[
-            "etag",
+        &[],
+    ),
+    (
+        &api::SCALE_SET_VMS,
+        &[
             "id",
             "identity.principalId",
             "identity.tenantId",
             "instanceId",
             "name",
-            "properties.instanceView",
-            "properties.latestModelApplied",
-            "properties.modelDefinitionApplied",
-            "properties.provisioningState",
-            "properties.storageProfile.imageReference.exactVersion",
-            "properties.timeCreated",
-            "properties.virtualMachineResourceId",
-            "properties.vmId",
             "resources",
             "sku",
             "systemData",
-            "type",
             "zones",
         ],
-    },
+        &[
+            "instanceView",
+            "latestModelApplied",
+            "modelDefinitionApplied",
+            "storageProfile.imageReference.exactVersion",
+            "timeCreated",
+            "virtualMachineResourceId",
+            "vmId",
+        ],
+        &[],
+    ),
 ];

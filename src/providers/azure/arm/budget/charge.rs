@@ -71,8 +71,10 @@ pub struct RequestCharge {
     pub target: ChargeTarget,
     /// Key of the one resource that compute counts for: its id, lower-cased.
     pub resource: Option<String>,
-    /// [`ApiType::metric`], which selects the rate limit of the configuration.
+    /// [`ApiType::metric`], which selects the policy of compute.
     pub client: &'static str,
+    /// [`ApiType::limit`], which selects the rate limit of the configuration.
+    pub configured: &'static str,
     /// Namespaces whose Services cause it, if it is a write.
     pub causes: Causes,
 }
@@ -87,6 +89,7 @@ impl RequestCharge {
             target: ChargeTarget::Permit,
             resource: None,
             client: "",
+            configured: "",
             causes: [namespace].into_iter().collect(),
         }
     }
@@ -109,7 +112,8 @@ impl RequestCharge {
         let resource = (kind.quota == Quota::Compute && target == ChargeTarget::Item && names > 0)
             .then(|| format!("/{}", segments[..segments.len() - levels.len() + names].join("/")));
         let causes = Causes::default();
-        Self { subscription, quota: kind.quota, operation, target, resource, client: kind.metric, causes }
+        let (quota, client, configured) = (kind.quota, kind.metric, kind.limit);
+        Self { subscription, quota, operation, target, resource, client, configured, causes }
     }
 }
 

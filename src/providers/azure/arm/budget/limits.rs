@@ -223,22 +223,6 @@ const COMPUTE: &[ComputeQuotaPolicy] = policies! {
 /// Bucket for polls of compute's long-running operations.
 const COMPUTE_PROGRESS: (&str, BucketLimit) = ("compute-GetOperation", per_minute(15_000.0, 5_000.0));
 
-/// [`super::super::ApiType::metric`] → the client's name in the configuration. Clients without one have the limit of all.
-/// Upstream: the `ratelimitKey` of `pkg/azclient`'s clients.
-const CLIENTS: &[(&str, &str)] = &[
-    ("AvailabilitySet", "availabilitySet"),
-    ("BackendAddressPool", "loadBalancer"),
-    ("Interface", "interface"),
-    ("LoadBalancer", "loadBalancer"),
-    ("PrivateLinkService", "privateLinkService"),
-    ("PublicIPAddress", "publicIPAddress"),
-    ("RouteTable", "routeTable"),
-    ("SecurityGroup", "securityGroup"),
-    ("Subnet", "subnets"),
-    ("VirtualMachine", "virtualMachine"),
-    ("VirtualMachineScaleSet", "virtualMachineScaleSet"),
-];
-
 /// Returns everything a request takes a token from, narrowest first.
 pub(super) fn bucket_charges(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<BucketCharge> {
     let is_request = charge.target != ChargeTarget::Permit;
@@ -285,7 +269,7 @@ fn compute(charge: &RequestCharge) -> Vec<(BucketId, BucketLimit)> {
 }
 
 fn configured(charge: &RequestCharge, settings: &BudgetSettings) -> Option<BucketCharge> {
-    let client = CLIENTS.iter().find(|(metric, _)| *metric == charge.client).map_or(charge.client, |(_, client)| *client);
+    let client = charge.configured;
     let own = settings.client_limits.iter().find(|(key, _)| {
         let key = key.to_ascii_lowercase();
         key.strip_suffix("ratelimit").unwrap_or(&key) == client.to_ascii_lowercase()

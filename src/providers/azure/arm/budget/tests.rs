@@ -97,7 +97,7 @@ async fn a_namespace_beyond_its_share_leaves_a_reserve() {
 #[tokio::test(start_paused = true)]
 async fn unsent_writes_are_not_charged() {
     let (budget, charge) = (budget(), write_of("web"));
-    let used = || budget.shared.lock().buckets.usage.of_causes(&charge.causes, Instant::now());
+    let used = || budget.shared.state.lock().buckets.usage.of_causes(&charge.causes, Instant::now());
     budget.acquire(&charge, Urgency::Change).await;
     assert_eq!(used(), 1_000);
     budget.give_back(&charge, Instant::now());
@@ -216,9 +216,9 @@ async fn the_status_page_shows_buckets_and_who_waits() {
 async fn the_driver_rests_when_all_buckets_are_full() {
     let budget = budget();
     budget.acquire(&group_read(), Urgency::Node).await;
-    assert!(budget.shared.lock().driver.is_some());
+    assert!(budget.shared.state.lock().driver.is_some());
     tokio::time::sleep(REFRESH * 3).await;
-    assert!(budget.shared.lock().driver.is_none());
+    assert!(budget.shared.state.lock().driver.is_none());
     assert_metric(&budget, "tokens{bucket=\"subscription-reads\",subscription_id=\"s\"} 250");
     assert_metric(&budget, "capacity{bucket=\"subscription-reads\",subscription_id=\"s\"} 250");
     assert_eq!(budget.acquire(&group_read(), Urgency::Node).await, Duration::ZERO, "and starts again");

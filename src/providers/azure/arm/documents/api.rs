@@ -26,6 +26,8 @@ pub struct ApiType {
     pub quota: Quota,
     /// Label `resource` of `arm_request_*`: upstream's `pkg/azclient/*client/zz_generated_client.go`.
     pub metric: &'static str,
+    /// Client's name in the rate limits of the configuration. Upstream: the `ratelimitKey` of `pkg/azclient`'s clients.
+    pub limit: &'static str,
 }
 
 const COMPUTE: &str = "2025-04-01";
@@ -36,9 +38,10 @@ const NETWORK_STACK: &str = "2018-11-01";
 const SCALE_SET_NETWORK: &str = "2018-10-01";
 
 macro_rules! types {
-    ($($(#[$doc:meta])* $name:ident = $type:literal $version:expr, $stack:expr, $quota:ident, $metric:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $type:literal $version:expr, $stack:expr, $quota:ident, $metric:literal $(limit $limit:literal)?;)*) => {
         $($(#[$doc])* pub static $name: ApiType = ApiType {
             resource_type: $type, version: $version, stack_version: $stack, quota: Quota::$quota, metric: $metric,
+            limit: [$($limit,)? $metric][0],
         };)*
         pub static ALL: &[&ApiType] = &[$(&$name),*];
     };
@@ -46,28 +49,28 @@ macro_rules! types {
 
 types! {
     /// Machines outside uniform scale sets.
-    VIRTUAL_MACHINES = "Microsoft.Compute/virtualMachines" COMPUTE, "2017-12-01", Compute, "VirtualMachine";
-    SCALE_SETS = "Microsoft.Compute/virtualMachineScaleSets" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSet";
+    VIRTUAL_MACHINES = "Microsoft.Compute/virtualMachines" COMPUTE, "2017-12-01", Compute, "VirtualMachine" limit "virtualMachine";
+    SCALE_SETS = "Microsoft.Compute/virtualMachineScaleSets" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSet" limit "virtualMachineScaleSet";
     /// Instances of uniform scale sets.
     SCALE_SET_VMS = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSetVM";
-    AVAILABILITY_SETS = "Microsoft.Compute/availabilitySets" COMPUTE, COMPUTE_STACK, Compute, "AvailabilitySet";
+    AVAILABILITY_SETS = "Microsoft.Compute/availabilitySets" COMPUTE, COMPUTE_STACK, Compute, "AvailabilitySet" limit "availabilitySet";
     DISKS = "Microsoft.Compute/disks" "2024-03-02", "2018-06-01", Compute, "Disk";
     /// Network interfaces outside scale sets.
-    INTERFACES = "Microsoft.Network/networkInterfaces" NETWORK, NETWORK_STACK, Network, "Interface";
+    INTERFACES = "Microsoft.Network/networkInterfaces" NETWORK, NETWORK_STACK, Network, "Interface" limit "interface";
     /// Network interfaces of all instances of a scale set, or of one.
-    SCALE_SET_INTERFACES = "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces" SCALE_SET_NETWORK, NETWORK_STACK, Network, "Interface";
+    SCALE_SET_INTERFACES = "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces" SCALE_SET_NETWORK, NETWORK_STACK, Network, "Interface" limit "interface";
     /// Public IPs of all instances of a scale set, or of one.
-    SCALE_SET_PUBLIC_IPS = "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses" SCALE_SET_NETWORK, NETWORK_STACK, Network, "PublicIPAddress";
-    PUBLIC_IPS = "Microsoft.Network/publicIPAddresses" NETWORK, NETWORK_STACK, Network, "PublicIPAddress";
+    SCALE_SET_PUBLIC_IPS = "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses" SCALE_SET_NETWORK, NETWORK_STACK, Network, "PublicIPAddress" limit "publicIPAddress";
+    PUBLIC_IPS = "Microsoft.Network/publicIPAddresses" NETWORK, NETWORK_STACK, Network, "PublicIPAddress" limit "publicIPAddress";
     PUBLIC_IP_PREFIXES = "Microsoft.Network/publicIPPrefixes" NETWORK, NETWORK, Network, "PublicIPPrefix";
-    LOAD_BALANCERS = "Microsoft.Network/loadBalancers" NETWORK, NETWORK_STACK, Network, "LoadBalancer";
-    BACKEND_POOLS = "Microsoft.Network/loadBalancers/backendAddressPools" NETWORK, NETWORK, Network, "BackendAddressPool";
-    SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups" NETWORK, NETWORK_STACK, Network, "SecurityGroup";
-    ROUTE_TABLES = "Microsoft.Network/routeTables" NETWORK, NETWORK_STACK, Network, "RouteTable";
+    LOAD_BALANCERS = "Microsoft.Network/loadBalancers" NETWORK, NETWORK_STACK, Network, "LoadBalancer" limit "loadBalancer";
+    BACKEND_POOLS = "Microsoft.Network/loadBalancers/backendAddressPools" NETWORK, NETWORK, Network, "BackendAddressPool" limit "loadBalancer";
+    SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups" NETWORK, NETWORK_STACK, Network, "SecurityGroup" limit "securityGroup";
+    ROUTE_TABLES = "Microsoft.Network/routeTables" NETWORK, NETWORK_STACK, Network, "RouteTable" limit "routeTable";
     VIRTUAL_NETWORKS = "Microsoft.Network/virtualNetworks" NETWORK, NETWORK, Network, "VirtualNetwork";
-    SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "Subnet";
-    PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "PrivateLinkService";
-    PRIVATE_ENDPOINT_CONNECTIONS = "Microsoft.Network/privateLinkServices/privateEndpointConnections" NETWORK, "2019-03-01", Network, "PrivateLinkService";
+    SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "Subnet" limit "subnets";
+    PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "PrivateLinkService" limit "privateLinkService";
+    PRIVATE_ENDPOINT_CONNECTIONS = "Microsoft.Network/privateLinkServices/privateEndpointConnections" NETWORK, "2019-03-01", Network, "PrivateLinkService" limit "privateLinkService";
     /// How much of its quotas a subscription uses in a region.
     NETWORK_USAGES = "Microsoft.Network/locations/usages" NETWORK, NETWORK_STACK, Network, "Usage";
     /// Resource providers, for the zones of a region.

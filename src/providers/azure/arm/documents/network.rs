@@ -311,6 +311,12 @@ impl Subnet {
         };
         self.properties.iter().flat_map(texts).filter_map(|text| text.parse().ok()).collect()
     }
+
+    /// Returns `true` if private link services may be in it: not with network policies for them, which are the default.
+    pub fn lets_links_in(&self) -> bool {
+        let properties = self.properties.as_ref();
+        is_word(properties.and_then(|it| it.private_link_service_network_policies.as_deref()), "Disabled")
+    }
 }
 
 impl NetworkSecurityGroup {

@@ -82,8 +82,8 @@ impl Cloud {
 
     /// Nobody is remembered who does not wait.
     fn assert_nobody_waits(&self) {
-        for collection in locked(&self.client.shared.operation_watch.collections).values() {
-            let state = locked(&collection.state);
+        for collection in self.client.shared.operation_watch.collections.lock().values() {
+            let state = collection.state.lock();
             assert_eq!((state.writes.len(), state.entries.len()), (0, 0), "{}", collection.path);
             assert!((0..=state.last).all(|waiter| !state.schedule.is_waiting(waiter)), "{}", collection.path);
         }
@@ -275,5 +275,5 @@ async fn collections_in_which_nobody_waits_are_forgotten() {
         let schedule = WatchSchedule::new(PollingPace::default(), 1);
         drop(watch.collection(&api::PUBLIC_IPS, &format!("/g{index}"), schedule, Instant::now()));
     }
-    assert!(locked(&watch.collections).len() <= MOST_IDLE + 1);
+    assert!(watch.collections.lock().len() <= MOST_IDLE + 1);
 }

@@ -107,7 +107,7 @@ async fn a_certificate_signs_for_a_token_and_may_be_rotated() {
     fs::write(&path, &other.pfx).unwrap();
     let give_up = async || {
         let source = &connection.credentials.compute;
-        source.invalidate(&source.token().await.unwrap());
+        source.invalidate(source.token().await.unwrap().secret().secret());
     };
     give_up().await;
     let refused = text(&connection.credentials.compute).await.unwrap_err();

@@ -115,15 +115,15 @@ async fn a_failing_refresh_is_nobodys_failure_while_the_token_lives() {
 async fn a_refused_token_is_fetched_anew_once() {
     let (mint, tokens) = mint(Mood::Good);
     let first = tokens.token().await.unwrap();
-    tokens.invalidate(&first);
+    tokens.invalidate(first.secret().secret());
     assert_eq!(number(&tokens).await, Ok(2));
-    tokens.invalidate(&first);
+    tokens.invalidate(first.secret().secret());
     assert_eq!(number(&tokens).await, Ok(2), "the one that was refused is gone already");
     let second = tokens.token().await.unwrap();
-    tokens.invalidate(&second);
+    tokens.invalidate(second.secret().secret());
     assert_eq!(number(&tokens).await, Ok(2), "not twice within a minute");
     advance(Duration::from_secs(60)).await;
-    tokens.invalidate(&second);
+    tokens.invalidate(second.secret().secret());
     assert_eq!(number(&tokens).await, Ok(3));
     assert_eq!(mint.asked(), 3);
 }

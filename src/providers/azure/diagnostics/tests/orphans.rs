@@ -36,7 +36,7 @@ fn api_server(services: Option<Vec<Value>>) -> kube::Client {
         let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes())).unwrap();
         async move { Ok::<_, Infallible>(answer) }
     });
-    client_over_service(service.map_err(BoxError::from))
+    client_over_service(service.map_err(BoxError::from), None)
 }
 
 /// A rule of the cluster's security group that leads to this address.

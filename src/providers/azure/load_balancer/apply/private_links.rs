@@ -7,7 +7,7 @@ use super::{NetworkWriter, PlannedVersion, conflict, finish_write};
 use crate::providers::azure::{
     arm::{
         ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::Subnet,
-        private_link::PrivateLinkService, spelling,
+        private_link::PrivateLinkService,
     },
     load_balancer::observe::{self, NetworkCacheKey, NetworkWriteResult},
     planner::load_balancer::desired::private_links::{PrivateLinkChange, PrivateLinkDeletion, SubnetPolicyChange},
@@ -17,7 +17,6 @@ use crate::providers::azure::{
 const MAX_SUBNET_TRIES: usize = 4;
 /// The list of a private link service's connections.
 const CONNECTIONS: &str = "privateEndpointConnections";
-const DISABLED: &str = "Disabled";
 
 impl NetworkWriter {
     /// Creates or replaces a private link service. While one of its load balancers is being written, Azure would refuse it.
@@ -82,7 +81,7 @@ impl NetworkWriter {
         let (id, name) = (&change.id, change.id.name());
         let _turn = self.locks.lock(id).await;
         let what = NetworkCacheKey::Subnet(name.to_owned());
-        if self.observer.subnet(name).is_some_and(|subnet| is_open(&subnet)) {
+        if self.observer.subnet(name).is_some_and(|subnet| subnet.lets_links_in()) {
             return Ok(());
         }
         let mut tries = 0;
@@ -91,10 +90,10 @@ impl NetworkWriter {
             let Some(mut subnet) = self.observer.subnet(name) else {
                 return Err(conflict(&api::SUBNETS, id, "it does not exist any more"));
             };
-            if is_open(&subnet) {
+            if subnet.lets_links_in() {
                 return Ok(());
             }
-            subnet.properties.get_or_insert_default().private_link_service_network_policies = Some(DISABLED.to_owned());
+            subnet.properties.get_or_insert_default().private_link_service_network_policies = Some("Disabled".to_owned());
             match self.put_subnet(id, &subnet, urgency).await {
                 Err(error) if error.class == ArmErrorClass::Conflict && tries < MAX_SUBNET_TRIES => tries += 1,
                 outcome => return outcome,
@@ -110,11 +109,6 @@ impl NetworkWriter {
         let written = outcome.map(|answer| NetworkWriteResult::Subnet(id.name().to_owned(), Box::new(answer)));
         finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
     }
-}
-
-fn is_open(subnet: &Subnet) -> bool {
-    let policies = subnet.properties.as_ref().and_then(|it| it.private_link_service_network_policies.as_deref());
-    spelling::is_word(policies, DISABLED)
 }
 
 /// Whether it leads where it led and belongs to whom it belonged.

@@ -53,7 +53,7 @@ use crate::{
 };
 
 /// Time in which ends of writes gather before the load balancers count as changed.
-const GATHER_ENDS: Duration = Duration::from_secs(1);
+const GATHER_ENDS: Duration = Duration::from_secs(2);
 
 /// Writes pools, counts those that Services have for themselves, and charges these to their namespaces.
 struct MeteredPoolWriter<'a> {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::plan::NAME;
 use crate::{cloud_provider::CloudError, providers::azure::arm::WriteCheck, runtime::clock::Clock};
@@ -51,7 +51,7 @@ impl LeaseFence {
     ///
     /// Fails if it was lost.
     pub fn check(&self) -> Result<(), LeaseLost> {
-        match &*self.state() {
+        match &*self.state.lock() {
             LeaseState::Lost => Err(LeaseLost),
             LeaseState::Held(Some(until)) if self.clock.wall() >= *until => Err(LeaseLost),
             LeaseState::Held(_) | LeaseState::Free => Ok(()),
@@ -65,18 +65,14 @@ impl LeaseFence {
     }
 
     pub(super) fn hold(&self, until: Option<Timestamp>) {
-        *self.state() = LeaseState::Held(until);
+        *self.state.lock() = LeaseState::Held(until);
     }
 
     pub(super) fn lose(&self) {
-        *self.state() = LeaseState::Lost;
+        *self.state.lock() = LeaseState::Lost;
     }
 
     pub(super) fn free(&self) {
-        *self.state() = LeaseState::Free;
-    }
-
-    fn state(&self) -> MutexGuard<'_, LeaseState> {
-        self.state.lock()
+        *self.state.lock() = LeaseState::Free;
     }
 }

@@ -67,7 +67,7 @@ fn sender(attends: bool) -> Arc<SendRequestFn> {
     let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
     let names = Arc::new(hyper_rustls::DefaultServerNameResolver::default());
-    pool_over(connect, ProxyAddress::default(), names, 8)(tls.into())
+    pool_over(connect, ThroughProxy::default(), names, 8)(tls.into())
 }
 
 #[tokio::test(start_paused = true)]

@@ -135,7 +135,7 @@ impl<'a> FrontendLink<'_, 'a> {
         let mut draft = document::known(known);
         let proxies = draft.is_proxying();
         heir::apply(&mut draft, &id, heir.link, subnet.as_ref());
-        let policies_of = own_subnet.filter(|subnet| !lets_links_in(subnet)).and(subnet);
+        let policies_of = own_subnet.filter(|subnet| !subnet.lets_links_in()).and(subnet);
         let change = self.finish(id, draft, proxies, policies_of);
         Ok(Some(change).filter(|change| !change.reasons.is_empty()))
     }
@@ -152,7 +152,7 @@ impl<'a> FrontendLink<'_, 'a> {
         draft.set_addresses(&id, owner.link, &subnet_id);
         draft.set_options(owner.link);
         draft.set_tags(&owner.spec.identity.key, self.input.settings);
-        Ok(self.finish(id, draft, proxies, (!lets_links_in(subnet)).then_some(subnet_id)))
+        Ok(self.finish(id, draft, proxies, (!subnet.lets_links_in()).then_some(subnet_id)))
     }
 
     fn finish(&self, id: ResourceId, draft: LinkDraft, proxies: bool, policies_of: Option<ResourceId>) -> PrivateLinkChange {
@@ -202,10 +202,4 @@ fn check_identity(id: &ResourceId, link: &PrivateLinkSpec) -> Result<(), Service
         return Err(ServiceRefusal { field: PLS_RESOURCE_GROUP.key.to_owned(), message });
     }
     Ok(())
-}
-
-/// Azure puts no private link service into a subnet with network policies for them, which is the default.
-fn lets_links_in(subnet: &Subnet) -> bool {
-    let policies = subnet.properties.as_ref().and_then(|it| it.private_link_service_network_policies.as_deref());
-    spelling::is_word(policies, "Disabled")
 }

@@ -96,6 +96,6 @@ pub struct PausedWrite {
 pub struct WriteInFlight {
     pub change: Arc<PoolChange>,
     pub since: Instant,
-    /// Whether a later plan changes the document, too.
+    /// Whether a later plan changes the document otherwise.
     pub is_awaited: bool,
 }
