@@ -3,6 +3,7 @@
 //! In: a [`Registry`] of providers and the process's arguments. Out: an exit code: 0 after an orderly stop, 1 for bad input, a
 //! failed start or a lost lease. A third party's whole `main.rs` is `app::run(Registry::new().register(…))`.
 
+mod app_error;
 mod build_metrics;
 mod check_config;
 mod client_source;
@@ -51,11 +52,10 @@ use crate::{
 pub use events_reference::{EventTable, events_reference};
 pub use process::on_runtime;
 
+use app_error::AppError;
 use election::ElectionHost;
 use manager::{ManagerDeps, ManagerOutcome};
 use process::{exit_with, fail, print, verbosity};
-
-type AppError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the program with the process's own arguments.
 pub fn run(registry: &Registry) -> ExitCode {
@@ -95,9 +95,13 @@ fn start(registry: &Registry, config: ManagerConfig) -> Result<ExitCode, AppErro
     for notice in &config.notices {
         tracing::warn!("{notice}");
     }
-    let ended =
-        on_runtime(|stop| serve(registry, config, log, stop)).map_err(|error| format!("cannot go on: {error}"))??;
-    Ok(match ended {
+    let ended = on_runtime(|stop| serve(registry, config, log, stop)).map_err(|error| format!("cannot go on: {error}"));
+    // The reason is printed before the last spans are sent, which may take a while.
+    let outcome = match ended.map_err(AppError::from).flatten() {
+        Ok(outcome) => outcome,
+        Err(error) => return Ok(fail(&error)),
+    };
+    Ok(match outcome {
         ManagerOutcome::Stopped => ExitCode::SUCCESS,
         ManagerOutcome::LeaseLost => fail(&"leaderelection lost"),
         ManagerOutcome::InformersStale => {

@@ -100,14 +100,14 @@ pub trait CloudProvider: Send + Sync {
         true
     }
 
-    /// Returns `true` if the provider ID of `node` belongs to another cloud. The controllers do not change such a Node.
+    /// Returns `true` if the provider ID of a Node belongs to another cloud. The controllers do not change such a Node.
     ///
     /// Called for each Node and each change of it, so it must be fast.
     fn is_foreign(&self, _node: &Node) -> bool {
         false
     }
 
-    /// Returns `true` if `node` must have a provider ID of this cloud.
+    /// Returns `true` if a Node must have a provider ID of this cloud.
     ///
     /// A Node that needs one and has neither one nor the uninitialized taint is reported, because no controller initializes
     /// it. Called like [`CloudProvider::is_foreign`].
@@ -134,7 +134,7 @@ pub trait CloudProvider: Send + Sync {
 
     /// Returns how an annotation of Services is used.
     ///
-    /// `service` is `None` before the Service is decoded: an annotation that some Service may have is then
+    /// The Service is `None` before it is decoded: an annotation that some Service may have is then
     /// [`AnnotationUse::Read`]. Called for each annotation of each Service, so it must be fast.
     fn service_annotation(&self, _key: &str, _service: Option<&Service>) -> AnnotationUse {
         AnnotationUse::Read { longest: usize::MAX }

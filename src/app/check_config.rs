@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::{
-    AppError,
+    app_error::AppError,
     doctor::{self, ClusterFacts},
     process::{on_runtime, print},
 };

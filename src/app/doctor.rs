@@ -25,7 +25,7 @@ pub(crate) use checks::topics;
 pub(super) use cluster::ClusterFacts;
 
 use super::{
-    AppError,
+    app_error::AppError,
     process::{on_runtime, print as print_to},
 };
 use crate::{

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{AppError, doctor, events_reference::rows, process::print};
+use super::{app_error::AppError, doctor, events_reference::rows, process::print};
 use crate::{
     cli::{
         ExplainOptions, docs,

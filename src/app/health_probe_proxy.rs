@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use super::{
-    AppError,
+    app_error::AppError,
     process::{run_on, single_threaded},
 };
 use crate::{

@@ -6,7 +6,7 @@
 use std::{io::Read, process::ExitCode, time::Duration};
 
 use super::{
-    AppError,
+    app_error::AppError,
     process::{print, run_on, single_threaded},
 };
 use crate::{

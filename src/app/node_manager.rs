@@ -8,7 +8,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    AppError,
+    app_error::AppError,
     process::{run_on, single_threaded, verbosity},
     review_clients::ReviewClientSource,
 };

@@ -8,7 +8,8 @@ use std::{collections::BTreeMap, process::ExitCode};
 use serde_json::json;
 
 use super::{
-    AppError, doctor,
+    app_error::AppError,
+    doctor,
     process::{on_runtime, print},
 };
 use crate::{

@@ -18,7 +18,8 @@ mod view;
 use std::process::ExitCode;
 
 use super::{
-    AppError, doctor,
+    app_error::AppError,
+    doctor,
     process::{on_runtime, print as print_to},
 };
 use crate::{

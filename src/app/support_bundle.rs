@@ -22,7 +22,7 @@ use std::{
 };
 
 use super::{
-    AppError,
+    app_error::AppError,
     process::{on_runtime, print},
 };
 use crate::{

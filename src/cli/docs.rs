@@ -16,34 +16,34 @@ const WRITING: &str = "`_` and `-` are equivalent in names. Write a value after 
 
 /// `docs/reference/flags.md`, for a binary with these flags.
 pub fn flags(table: &FlagTable) -> String {
-    let about = "Names, types and defaults are the same as in the Go cloud-controller-manager unless a row says otherwise.";
-    flag_page("Flags", about, table.sections())
+    let intro = "Names, types and defaults are the same as in the Go cloud-controller-manager unless a row says otherwise.";
+    flag_page("Flags", intro, table.sections())
 }
 
 /// `docs/reference/cloud-node-manager.md`.
 pub fn node_manager() -> String {
-    let about = "Flags of `cloud-controller-manager cloud-node-manager`, and of the program when it is called `cloud-node-manager`. Names, \
+    let intro = "Flags of `cloud-controller-manager cloud-node-manager`, and of the program when it is called `cloud-node-manager`. Names, \
          types and defaults are the same as in Azure's Go cloud-node-manager unless a row says otherwise.";
-    flag_page("Flags of cloud-node-manager", about, &node_manager::sections())
+    flag_page("Flags of cloud-node-manager", intro, &node_manager::sections())
 }
 
 /// `docs/reference/health-probe-proxy.md`.
 pub fn health_probe_proxy() -> String {
-    let about = "Flags of `cloud-controller-manager health-probe-proxy`, and of the program when it is called `health-probe-proxy`. Those for \
+    let intro = "Flags of `cloud-controller-manager health-probe-proxy`, and of the program when it is called `health-probe-proxy`. Those for \
          ports have the names and defaults of Azure's Go health-probe-proxy, and one dash will do.";
-    flag_page("Flags of health-probe-proxy", about, health_probe_proxy::SECTIONS)
+    flag_page("Flags of health-probe-proxy", intro, health_probe_proxy::SECTIONS)
 }
 
 /// `docs/reference/acr-credential-provider.md`.
 pub fn acr_credential_provider() -> String {
-    let about = "Flags of `cloud-controller-manager acr-credential-provider`, and of the program when it is called `acr-credential-provider`. \
+    let intro = "Flags of `cloud-controller-manager acr-credential-provider`, and of the program when it is called `acr-credential-provider`. \
          The one argument beside them is the path of `azure.json`. Names and defaults are the same as in Azure's Go \
          acr-credential-provider unless a row says otherwise.";
-    flag_page("Flags of acr-credential-provider", about, acr_credential_provider::SECTIONS)
+    flag_page("Flags of acr-credential-provider", intro, acr_credential_provider::SECTIONS)
 }
 
-fn flag_page(title: &str, about: &str, sections: &[FlagSection]) -> String {
-    let page = format!("# {title}\n\n{GENERATED}\n\n{about} {WRITING}");
+fn flag_page(title: &str, intro: &str, sections: &[FlagSection]) -> String {
+    let page = format!("# {title}\n\n{GENERATED}\n\n{intro} {WRITING}");
     page + &sections.iter().map(flag_table).collect::<String>()
 }
 

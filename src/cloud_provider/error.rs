@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::LoadBalancerStatus;
+use k8s_openapi::api::core::v1::LoadBalancerStatus;
 
 /// Shorthand for results of provider calls.
 pub type CloudResult<T> = Result<T, CloudError>;

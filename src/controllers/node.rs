@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 pub use config::{BetaLabels, NodeControllerConfig};
 pub use events::EVENTS;
+pub use metadata::NoInstances;
 
 use self::{
     metadata::{InstanceInterface, MetadataScope},
@@ -46,19 +47,6 @@ use crate::{
 /// More than the client sends at once, so that it always has a next request. Waiting Nodes hold no request yet, which for
 /// thousands of Nodes would take tens of MiB.
 const WRITES_AT_ONCE: usize = 128;
-
-/// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "cloud provider {provider:?} offers neither InstancesV2 nor Instances, which {controller} needs: take it out with \
-     --controllers=*,-{controller}, or choose another --cloud-provider"
-)]
-pub struct NoInstances {
-    /// Name of the provider.
-    pub provider: String,
-    /// Name of the controller.
-    pub controller: &'static str,
-}
 
 pub struct NodeController {
     context: ControllerContext,

@@ -24,6 +24,7 @@ mod condition_repair;
 pub(crate) mod config;
 mod drift;
 mod events;
+mod last_reconcile;
 mod outcomes;
 mod plan;
 mod reconcile;
@@ -32,14 +33,14 @@ mod write_plan;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 
 pub use config::{NodeMaskSizes, RESYNC_PERIOD, RouteControllerConfig, RouteControllerError};
 pub use events::EVENTS;
+pub use write_plan::plan_of_nodes;
 
-use self::{drift::RouteDriftChange, reconcile::LastRouteReconcile};
+use self::{drift::RouteDriftChange, last_reconcile::LastRouteReconcile};
 use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, restoration::Restoration};
 #[cfg(doc)]
 use crate::cloud_provider::CloudError;
@@ -143,17 +144,6 @@ impl RouteController {
             self.condition_queue.run(Some(MAX_CONDITION_REPAIRS), shutdown, repair)
         );
     }
-}
-
-/// Plans the routes of `nodes` in the cloud, without conditions. Writes nothing.
-pub async fn plan_of_nodes(
-    routes: &dyn Routes,
-    cluster: &str,
-    nodes: &[Arc<Node>],
-    cluster_cidrs: &[IpNet],
-) -> CloudResult<WritePlan> {
-    let listed = routes.routes_for_plan(cluster).await?;
-    write_plan::plan_writes(routes, cluster, &plan::plan(&listed, nodes, cluster_cidrs)).await
 }
 
 impl Controller for RouteController {

@@ -14,24 +14,24 @@ fn incomplete(error: CloudError) -> CloudError {
 
 #[tokio::test(start_paused = true)]
 async fn an_incomplete_load_balancer_is_published_once_and_retried() {
-    let world = World::new();
-    world.cloud.fail_next(CallName::EnsureLoadBalancer, &incomplete(CloudError::failed("no link")), 3);
-    let mut life = world.start();
-    world.create("web");
+    let cluster = World::new();
+    cluster.cloud.fail_next(CallName::EnsureLoadBalancer, &incomplete(CloudError::failed("no link")), 3);
+    let mut life = cluster.start();
+    cluster.create("web");
     pass(1).await;
-    assert_eq!(world.ips("web"), [ADDRESS]);
-    assert_eq!(world.reason("web").as_deref(), Some("Failed"));
-    let message = conditions::current(&world.service("web").unwrap()).unwrap().message.clone();
+    assert_eq!(cluster.ips("web"), [ADDRESS]);
+    assert_eq!(cluster.reason("web").as_deref(), Some("Failed"));
+    let message = conditions::current(&cluster.service("web").unwrap()).unwrap().message.clone();
     assert_eq!(message, "failed to ensure load balancer: no link");
     assert_eq!(life.controller.status().unsettled[0].failures, 1);
     // 5 s, 10 s, 20 s: attempts at 0, 5, 15 and 35 s.
     pass(33).await;
-    assert_eq!(world.cloud.call_count(CallName::EnsureLoadBalancer), 3);
-    assert_eq!(world.patches().len(), 2, "finalizer, failure with the address");
+    assert_eq!(cluster.cloud.call_count(CallName::EnsureLoadBalancer), 3);
+    assert_eq!(cluster.patches().len(), 2, "finalizer, failure with the address");
     pass(3).await;
     // The address was remembered as ours: another one replaces it.
-    world.assert_converged();
-    assert_eq!(world.patches().len(), 3);
+    cluster.assert_converged();
+    assert_eq!(cluster.patches().len(), 3);
     assert_eq!(life.reasons().iter().filter(|reason| **reason == "SyncLoadBalancerFailed").count(), 3);
 }
 
@@ -39,15 +39,15 @@ async fn an_incomplete_load_balancer_is_published_once_and_retried() {
 async fn an_incomplete_load_balancer_has_the_class_of_its_error() {
     let wait = CloudError::RetryAfter { after: Duration::from_secs(42), message: "throttled".into() };
     for (error, reason) in [(wait, "Waiting"), (CloudError::invalid("locked"), "Invalid")] {
-        let world = World::new();
+        let cluster = World::new();
         let error = incomplete(error);
-        world.cloud.fail_next(CallName::EnsureLoadBalancer, &error, 1);
-        let life = world.start();
-        world.create("web");
+        cluster.cloud.fail_next(CallName::EnsureLoadBalancer, &error, 1);
+        let life = cluster.start();
+        cluster.create("web");
         pass(10).await;
-        assert_eq!((world.reason("web").as_deref(), world.ips("web")), (Some(reason), vec![ADDRESS.to_owned()]));
+        assert_eq!((cluster.reason("web").as_deref(), cluster.ips("web")), (Some(reason), vec![ADDRESS.to_owned()]));
         pass(60).await;
-        world.assert_converged();
+        cluster.assert_converged();
         life.kill().await;
     }
 }

@@ -224,7 +224,7 @@ impl OptionsBuilder {
         };
         self.check_provider(&config.provider, providers);
         let cidrs = self.read(&cloud::CLUSTER_CIDR);
-        if config.configure_cloud_routes && node_ipam::are_of_one_family(&cidrs) {
+        if config.configure_cloud_routes && Self::are_of_one_family(&cidrs) {
             self.refuse(&cloud::CLUSTER_CIDR, &cidrs.print(), "want at most one CIDR per IP family");
         }
         config

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use futures::TryFutureExt;
 use k8s_openapi::api::core::v1::Node;
 
-use super::NoInstances;
 use crate::{
     cloud_provider::{
         CloudError, CloudProvider, CloudResult, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
@@ -26,6 +25,19 @@ pub(crate) enum MetadataScope {
     All,
     /// Addresses; the rest may be empty.
     Addresses,
+}
+
+/// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cloud provider {provider:?} offers neither InstancesV2 nor Instances, which {controller} needs: take it out with \
+     --controllers=*,-{controller}, or choose another --cloud-provider"
+)]
+pub struct NoInstances {
+    /// Name of the provider.
+    pub provider: String,
+    /// Name of the controller.
+    pub controller: &'static str,
 }
 
 /// Interface of the provider for instances.

@@ -32,7 +32,11 @@ pub struct RouteControllerConfig {
 ///
 /// `None`: another program or the cloud chooses them, and the command line has no `--node-cidr-mask-size-ipv4` or
 /// `--node-cidr-mask-size-ipv6`. The prefix that most Ready Nodes have replaces it.
-pub use crate::cloud_provider::PodCidrMaskSizes as NodeMaskSizes;
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeMaskSizes {
+    pub ipv4: Option<u8>,
+    pub ipv6: Option<u8>,
+}
 
 /// Limits on the pod CIDRs that get routes.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,6 @@
 //! Reconciles all routes: list, plan, one batch, conditions and events.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use ipnet::IpNet;
@@ -21,10 +17,7 @@ use super::{
     plan::{RefusedRoute, RoutePlan, UnlistedNode, plan_within, retain_routes_of_unlisted_nodes, unlisted_nodes},
 };
 use crate::{
-    cloud_provider::{
-        CloudError, RouteOutcomes,
-        drift::{DriftLog, DriftOutcome},
-    },
+    cloud_provider::{CloudError, RouteOutcomes, drift::DriftOutcome},
     controllers::ControllerStatus,
     node::pod_cidrs,
     runtime::{
@@ -51,17 +44,6 @@ pub(super) struct OtherNodes {
     foreign: Vec<Arc<Node>>,
     /// Whether Nodes may exist that the store lacks: the informer's selector excludes them, or a list is pending.
     may_be_hidden: bool,
-}
-
-#[derive(Default)]
-pub(super) struct LastRouteReconcile {
-    list_error: Option<String>,
-    summary: Option<String>,
-    /// Routes at its end, the baseline for drift detection.
-    pub(super) baseline: Option<KnownRoutes>,
-    drift: DriftLog,
-    /// Pod CIDRs that get no new route, by the UID of the Node, and whether they have one, as far as events report them.
-    refused: BTreeSet<(String, IpNet, bool)>,
 }
 
 impl RouteController {

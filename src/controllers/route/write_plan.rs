@@ -3,12 +3,28 @@
 //! In: the routes that the provider has, and Nodes. Out: a [`WritePlan`]: the provider's writes, then conditions of Nodes. The reasons of the
 //! controller are its notes.
 
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+
 use super::{
     RouteController,
     outcomes::planned_conditions,
-    plan::{RoutePlan, plan_within},
+    plan::{self, RoutePlan, plan_within},
 };
 use crate::cloud_provider::{CloudResult, Routes, WritePlan};
+
+/// Plans the routes of `nodes` in the cloud, without conditions. Writes nothing.
+pub async fn plan_of_nodes(
+    routes: &dyn Routes,
+    cluster: &str,
+    nodes: &[Arc<Node>],
+    cluster_cidrs: &[IpNet],
+) -> CloudResult<WritePlan> {
+    let listed = routes.routes_for_plan(cluster).await?;
+    plan_writes(routes, cluster, &plan::plan(&listed, nodes, cluster_cidrs)).await
+}
 
 impl RouteController {
     /// Plans what [`Self::reconcile`] would write now.

@@ -37,14 +37,13 @@ use super::{
     config::{self, AzureConfig, ConfigLoader, EnvironmentOverrides},
     gauges,
     load_balancer::{
-        cluster_watches::{ClusterWatches, SERVICE_LIST_LIMITS, node_labels_read, service_labels_read},
+        cluster_watches::{self, ClusterWatches, SERVICE_LIST_LIMITS, node_labels_read, service_labels_read},
         engine::{self, AzureLoadBalancers},
         events::COMPONENT,
         lease::ResourceLocker,
     },
     metrics::AzureMetrics,
     node, out_of_service,
-    planner::load_balancer::annotations,
     session::{Session, SessionDeps},
     session_proxy,
     transport::ReadOnlyTransport,
@@ -399,7 +398,7 @@ impl CloudProvider for AzureCloud {
     }
 
     fn service_annotation(&self, key: &str, service: Option<&Service>) -> AnnotationUse {
-        annotations::use_in(key, service)
+        cluster_watches::service_annotation_use(key, service)
     }
 
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {

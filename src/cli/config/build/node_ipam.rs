@@ -14,6 +14,12 @@ use crate::controllers::route::config::NodeMaskSizes;
 use crate::flags::quoted;
 
 impl OptionsBuilder {
+    /// Returns `true` if two CIDRs have one family.
+    pub(super) fn are_of_one_family(cidrs: &[IpNet]) -> bool {
+        let ipv4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
+        ipv4 > 1 || cidrs.len() - ipv4 > 1
+    }
+
     /// Returns the prefixes that limit new routes: those that `ipam` allocates, or those on the command line.
     pub(super) fn node_masks(&self, ipam: &NodeIpamConfig) -> NodeMaskSizes {
         let is_known = |flag: &TypedFlag<i32>| ipam.has_fixed_masks() || self.arguments.is_given(&flag.spec);
@@ -60,7 +66,7 @@ impl OptionsBuilder {
             );
         }
         // With routes this is told already.
-        if are_of_one_family(cidrs) && !self.read(&cloud::CONFIGURE_CLOUD_ROUTES) {
+        if Self::are_of_one_family(cidrs) && !self.read(&cloud::CONFIGURE_CLOUD_ROUTES) {
             self.refuse(flag, &cidrs.to_vec().print(), "want at most one CIDR per IP family");
         }
     }
@@ -96,14 +102,9 @@ impl OptionsBuilder {
             self.notices.push(format!("{} in --{} is no CIDR and is ignored{effect}", quoted(item), flag.spec.name));
         }
         let cidrs: Vec<IpNet> = good.into_iter().flatten().collect();
-        if enabled && items.len() == 2 && are_of_one_family(&cidrs) {
+        if enabled && items.len() == 2 && Self::are_of_one_family(&cidrs) {
             self.refuse(flag, &text, "want at most one CIDR per IP family");
         }
         cidrs
     }
-}
-
-pub(super) fn are_of_one_family(cidrs: &[IpNet]) -> bool {
-    let ipv4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
-    ipv4 > 1 || cidrs.len() - ipv4 > 1
 }

@@ -25,6 +25,7 @@ use std::{
     sync::Arc,
 };
 
+use futures::future::{OptionFuture, join};
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
@@ -45,9 +46,7 @@ use crate::providers::azure::{
     planner::load_balancer::{
         desired::pool_members::PoolNode,
         plan::{
-            pools::{
-                MODEL_WAIT, PoolChange, PoolChangeKind, PoolInput, PoolMemory, PoolNeeds, PoolPlan, PoolReads, WriteInFlight,
-            },
+            pools::{MODEL_WAIT, PoolChange, PoolChangeKind, PoolInput, PoolMemory, PoolNeeds, PoolPlan, PoolReads},
             waiting::WaitingFor,
         },
         pools::{local_pools::LocalPools, located::vm_set, nodes},
@@ -153,34 +152,32 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Records what a plan tells, and that its changes are in flight. No other plan may be made between it and this call.
-    pub fn begin(&self, plan: &PoolPlan) {
-        let (now, mut memory) = (Instant::now(), self.lock_memory());
-        for change in &plan.held {
-            let write = memory.in_flight.get_mut(&change.id).filter(|write| write.change.kind != change.kind);
-            write.into_iter().for_each(|write| write.is_awaited = true);
-        }
-        let begun = plan.changes.iter().map(|change| {
-            let write = WriteInFlight { change: Arc::new(change.clone()), since: now, is_awaited: false };
-            (change.id.clone(), write)
-        });
-        memory.in_flight.extend(begun);
+    /// Records that the changes of a plan are in flight, and returns its number. No other plan may be made between it and this call.
+    pub fn begin(&self, plan: &PoolPlan) -> u64 {
+        self.lock_memory().begin(&plan.changes, &plan.blocked, Instant::now())
     }
 
-    /// Records that writes have ended. Returns whether a later plan has to be made because it held changes back for one of them.
-    pub fn end(&self, ends: &[PoolWriteEnd]) -> bool {
+    /// Records that writes of a plan have ended. Returns whether another plan has to follow them.
+    pub fn end(&self, round: u64, ends: &[PoolWriteEnd]) -> bool {
         let (now, mut memory) = (Instant::now(), self.lock_memory());
-        let awaited = ends.iter().filter(|end| memory.end_write(&end.id, end.pause(), now)).count();
+        let awaited = ends.iter().filter(|end| memory.end_write((round, &end.id), end.pause(), now)).count();
         drop(memory);
         self.ends.update(|ends| *ends += 1);
         awaited > 0
     }
 
     /// Returns ends of those changes of a plan that are in flight, without a result.
-    pub fn unreported(&self, plan: &PoolPlan) -> Vec<PoolWriteEnd> {
+    pub fn unreported(&self, round: u64, plan: &PoolPlan) -> Vec<PoolWriteEnd> {
         let memory = self.lock_memory();
-        let in_flight = plan.changes.iter().filter(|change| memory.in_flight.contains_key(&change.id));
+        let is_own = |change: &&PoolChange| memory.in_flight.get(&change.id).is_some_and(|write| write.round == round);
+        let in_flight = plan.changes.iter().filter(is_own);
         in_flight.map(|change| PoolWriteEnd { id: change.id.clone(), outcome: PoolSyncOutcome::default() }).collect()
+    }
+
+    /// Whether a write of one of these documents is in flight.
+    pub fn has_in_flight(&self, changes: &[PoolChange]) -> bool {
+        let memory = self.lock_memory();
+        changes.iter().any(|change| memory.in_flight.contains_key(&change.id))
     }
 
     /// Returns how often writes have ended.
@@ -214,7 +211,7 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Records what a plan of all members tells, and logs Nodes that join no pool, once.
+    /// Records the memory of a plan of all members, and logs Nodes that join no pool, once.
     pub fn remember(&self, plan: &PoolPlan) {
         let mut memory = self.lock_memory();
         memory.orphans.clone_from(&plan.orphans);
@@ -237,29 +234,30 @@ impl BackendPoolSyncer {
         let (arm, ends) = (self.compute.with_urgency(urgency), &ends);
         let network = self.network.with_urgency(urgency);
         let updater = PoolUpdater { network, writer, settings: &self.settings, plan, urgency };
-        let (mut unmigrated, mut models) = (BTreeSet::new(), None);
-        for changes in plan.changes.chunk_by(|one, next| is_same_kind(&one.kind, &next.kind)) {
-            let left = || changes.iter().filter_map(|change| change.without(&unmigrated)).collect();
-            let changes: Cow<'_, [PoolChange]> = if unmigrated.is_empty() { changes.into() } else { left() };
-            match changes.first().map(|first| &first.kind) {
-                Some(PoolChangeKind::Model(_)) => {
-                    let arm = arm.clone();
-                    let mut written = Box::pin(async move { self.model_writer.write(&arm, &changes, started, ends).await });
-                    if timeout(MODEL_WAIT, &mut written).await.is_err() {
-                        models = Some(written);
+        let mut unmigrated = BTreeSet::new();
+        let mut chunks = plan.changes.chunk_by(|one, next| is_same_kind(&one.kind, &next.kind)).peekable();
+        let mut late_models = None;
+        // Instances follow their model, but not for long.
+        if let Some(models) = chunks.next_if(|changes| matches!(changes[0].kind, PoolChangeKind::Model(_))) {
+            let mut written = Box::pin(self.model_writer.write(&arm, models, started, ends));
+            late_models = timeout(MODEL_WAIT, &mut written).await.is_err().then_some(written);
+        }
+        let others = async {
+            for changes in chunks {
+                let left = || changes.iter().filter_map(|change| change.without(&unmigrated)).collect();
+                let changes: Cow<'_, [PoolChange]> = if unmigrated.is_empty() { changes.into() } else { left() };
+                match changes.first().map(|first| &first.kind) {
+                    Some(PoolChangeKind::Model(_)) => self.model_writer.write(&arm, &changes, started, ends).await,
+                    Some(PoolChangeKind::Member(_)) => {
+                        self.member_writer.write(&arm, &changes, |set| self.facts(set), ends).await;
                     }
+                    Some(PoolChangeKind::Pool(_)) => updater.write(&changes, ends).await,
+                    Some(PoolChangeKind::Migration(_)) => updater.migrate(&changes, &mut unmigrated, ends).await,
+                    None => {}
                 }
-                Some(PoolChangeKind::Member(_)) => {
-                    self.member_writer.write(&arm, &changes, |set| self.facts(set), ends).await;
-                }
-                Some(PoolChangeKind::Pool(_)) => updater.write(&changes, ends).await,
-                Some(PoolChangeKind::Migration(_)) => updater.migrate(&changes, &mut unmigrated, ends).await,
-                None => {}
             }
-        }
-        if let Some(models) = models {
-            models.await;
-        }
+        };
+        join(others, OptionFuture::from(late_models)).await;
     }
 
     fn facts(&self, set: &ResourceId) -> ScaleSetFacts {

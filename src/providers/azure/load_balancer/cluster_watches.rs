@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{core::v1::Namespace, discovery::v1::EndpointSlice};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Service},
+    discovery::v1::EndpointSlice,
+};
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
@@ -18,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    cloud_provider::{CloudError, CloudResult, LabelsRead, ServiceListLimits},
+    cloud_provider::{AnnotationUse, CloudError, CloudResult, LabelsRead, ServiceListLimits},
     providers::azure::{
         config::AzureConfig,
         node::LABEL_FAULT_DOMAIN,
@@ -82,6 +85,11 @@ pub fn node_labels_read(config: &AzureConfig) -> BTreeSet<String> {
 /// Returns the labels of Services that a configuration reads.
 pub fn service_labels_read(config: &AzureConfig) -> BTreeSet<String> {
     entries::service_label_keys(&entries::entries(config)).into_iter().map(str::to_owned).collect()
+}
+
+/// Returns the use of an annotation of Services in memory.
+pub fn service_annotation_use(key: &str, service: Option<&Service>) -> AnnotationUse {
+    annotations::use_in(key, service)
 }
 
 /// See the module. Clones are the same.

@@ -19,8 +19,8 @@ mod pipeline;
 mod placement_labels;
 mod plan_services;
 mod planning;
-mod pool_answers;
 mod pool_metrics;
+mod pool_readiness;
 mod pool_sync_state;
 mod presence;
 mod private_link_state;
@@ -64,7 +64,7 @@ use super::{
     cluster_watches::{self, ClusterWatches},
     events::COMPONENT,
     lease::{LeaseGuard, ResourceLocker},
-    observe::{CacheLifetimes, NetworkCacheKey, NetworkObserver},
+    observe::{CacheLifetimes, NetworkObserver},
     reconcile_metrics::LoadBalancerMethod,
     service_index::ServiceIndex,
     subnet_ranges::SubnetRanges,
@@ -132,12 +132,15 @@ pub struct LoadBalancerDeps<'a> {
 pub struct AzureLoadBalancers {
     pipeline: ServicePipeline,
     settings: Arc<LoadBalancerSettings>,
-    locker: ResourceLocker,
     events: EventRecorder,
     metrics: Arc<Metrics>,
     clock: Clock,
-    /// In which epoch of the lease the documents were read.
-    epoch: Mutex<Option<u64>>,
+}
+
+impl Drop for AzureLoadBalancers {
+    fn drop(&mut self) {
+        self.pipeline.context.retire();
+    }
 }
 
 impl AzureLoadBalancers {
@@ -185,6 +188,8 @@ impl AzureLoadBalancers {
                 batch_size,
                 migrate,
             ),
+            locker,
+            epoch: Mutex::default(),
             pool_planning: tokio::sync::Mutex::default(),
             rule_records: RuleRecordStore::new(writer, Arc::clone(&metrics), clock),
             metrics: Arc::clone(&metrics),
@@ -200,7 +205,8 @@ impl AzureLoadBalancers {
             hosts: Mutex::default(),
             unfilled_pools: Mutex::default(),
             newcomers: Newcomers::default(),
-            documents: InFlight::default(),
+            load_balancers: InFlight::default(),
+            security_group: InFlight::default(),
             deleting: Mutex::default(),
             reported_claims: Mutex::default(),
             pool_sync: Mutex::default(),
@@ -211,7 +217,7 @@ impl AzureLoadBalancers {
             placement_labels: PlacementLabels::default(),
             events: events.clone(),
         };
-        Self { pipeline: ServicePipeline::new(context), settings, locker, events, metrics, clock, epoch: Mutex::default() }
+        Self { pipeline: ServicePipeline::new(context), settings, events, metrics, clock }
     }
 
     /// What is being done and why it is not done yet, for the status page.
@@ -243,17 +249,6 @@ impl AzureLoadBalancers {
         self.unsupported().map_or(Ok(()), |problem| Err(CloudError::refused(problem)))
     }
 
-    /// Holds the lease. What was read before somebody else held it, or by a standby before it ever held it, is read again.
-    async fn hold_lease(&self) -> CloudResult<LeaseGuard> {
-        let held = self.locker.hold().await?;
-        let mut epoch = self.epoch.lock();
-        if epoch.replace(held.epoch()) != Some(held.epoch()) {
-            self.pipeline.context.observer.invalidate(NetworkCacheKey::LoadBalancers);
-            self.pipeline.context.observer.invalidate_private_links();
-        }
-        Ok(held)
-    }
-
     /// Waits for the permit of a Service whose namespace has used more than its share of the writes.
     ///
     /// The Service has reserved and locked nothing yet, so that no other waits for it.
@@ -280,7 +275,7 @@ impl AzureLoadBalancers {
         let work = Box::pin(async {
             let is_retry = self.pipeline.context.progress.is_unsettled(&request.identity().key);
             self.pipeline.context.progress.enter(&request.identity().key, PipelineStage::Lease);
-            let guard = self.hold_lease().await?;
+            let guard = self.pipeline.context.hold_lease().await?;
             unless_lost(&guard, self.pipeline.run(request, urgency, compared, is_retry).await)
         });
         let span = trace::service(&request.identity().key, operation_name);
@@ -300,7 +295,7 @@ impl AzureLoadBalancers {
             return Ok(());
         }
         context.watches.synced().await?;
-        let guard = self.hold_lease().await?;
+        let guard = self.pipeline.context.hold_lease().await?;
         unless_lost(&guard, self.pipeline.sync_hosts(is_synced, deleted).await)
     }
 

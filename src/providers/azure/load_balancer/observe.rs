@@ -54,8 +54,9 @@ use crate::{
 };
 use tokio::time::{Instant, timeout};
 
-/// Longest wait for a read that only some Services name, after the reads that every plan needs have ended. ARM responds to nearly all reads
-/// within it, and a resource group that does not respond delays all other Services no longer.
+/// Longest wait for a read that only some Services name, after the reads that every plan needs have ended.
+///
+/// ARM responds to nearly all reads within it, and a resource group that does not respond delays all other Services no longer.
 const MAX_NAMED_DELAY: Duration = Duration::from_secs(1);
 
 type SharedRead = SharedTask<ArmResult<()>>;
@@ -153,7 +154,7 @@ impl NetworkObserver {
     /// returned next to the rest, because it concerns only the Services that need the resource; any other error is the result. That a resource
     /// group or subnet may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and
     /// reads only what failed. A read that only some Services name and that does not end in time ([`MAX_NAMED_DELAY`]) is such an error, too.
-    /// It goes on, and the next look uses its result.
+    /// It continues, and the next look uses its result.
     pub async fn observe(
         self: &Arc<Self>,
         query: &NetworkQuery,
@@ -166,7 +167,8 @@ impl NetworkObserver {
             let reads: Vec<_> = {
                 let (mut state, now) = (self.lock(), self.clock.now());
                 state.leave_out_denied(&mut query, &mut unread, now);
-                state.cache.evict(&query, asked, now);
+                let ObserverState { cache, reads, .. } = &mut *state;
+                cache.evict(&query, asked, now, |what| reads.contains_key(what));
                 let due = state.cache.due(&query, asked, now);
                 if due.is_empty() {
                     return Ok((state.cache.observed(), unread));
@@ -197,7 +199,7 @@ impl NetworkObserver {
         results.into_iter().filter_map(failure).collect()
     }
 
-    /// Records that a look goes on without the read of `what`, and returns the error of those who name it.
+    /// Records that a look continues without the read of `what`, and returns the error of those who name it.
     fn go_on_without(&self, what: &NetworkCacheKey) -> ArmError {
         if let Some(read) = self.lock().reads.get_mut(what) {
             read.is_overdue = true;
@@ -412,7 +414,8 @@ fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) 
 fn is_named(what: &NetworkCacheKey, settings: &LoadBalancerSettings) -> bool {
     match what {
         NetworkCacheKey::PublicIp(id) => id.parent().as_ref() != Some(&settings.group),
-        NetworkCacheKey::PrivateLink(_) => true,
+        NetworkCacheKey::PrivateLinks(group) => *group != settings.private_link_group,
+        NetworkCacheKey::PrivateLink(id) => id.parent().as_ref() != Some(&settings.private_link_group),
         other => is_service_specific(other, settings),
     }
 }

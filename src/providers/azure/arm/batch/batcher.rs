@@ -24,6 +24,7 @@ use super::delay::{BatchStatus, batch_delay, count_reservations};
 pub struct BatchInterrupted;
 
 struct BatchItem<T, R> {
+    number: u64,
     item: T,
     since: Instant,
     reply: oneshot::Sender<R>,
@@ -32,6 +33,8 @@ struct BatchItem<T, R> {
 /// Waiting requests and reservations of a batcher.
 struct BatchQueue<T, R> {
     waiting: Vec<BatchItem<T, R>>,
+    /// Number of requests so far.
+    requested: u64,
     /// Times of announcement, by number.
     reservations: BTreeMap<u64, Instant>,
     /// Time of announcement of the newest reservation that has arrived.
@@ -82,7 +85,7 @@ impl<T, R> Batcher<T, R> {
     /// wait for reserved ones.
     pub fn new(min_delay: Duration, longest: Duration) -> Self {
         let (waiting, reservations) = (Vec::new(), BTreeMap::new());
-        let queue = BatchQueue { waiting, reservations, newest_arrival: None, last_ended: None, written: 0 };
+        let queue = BatchQueue { waiting, requested: 0, reservations, newest_arrival: None, last_ended: None, written: 0 };
         Self {
             queue: Mutex::new(queue),
             changed: Notify::new(),
@@ -94,7 +97,7 @@ impl<T, R> Batcher<T, R> {
         }
     }
 
-    /// Lets the next batch begin beside one that takes longer than `max_exclusive`. The work must leave alone what other batches write.
+    /// Lets the next batch begin next to one that takes longer than `max_exclusive`. The work must leave alone what other batches write.
     ///
     /// `is_written`: whether a result counts, so that later batches wait until they bring as much.
     #[must_use]
@@ -126,14 +129,16 @@ impl<T, R> Batcher<T, R> {
         F: Future<Output = Vec<R>>,
     {
         let (reply_tx, mut reply_rx) = oneshot::channel();
-        self.enqueue(BatchItem { item, since: Instant::now(), reply: reply_tx }, coming);
+        let number = self.enqueue(item, reply_tx, coming);
         let leader = tokio::select! {
             biased;
             result = &mut reply_rx => return result.map_err(|_| BatchInterrupted),
             leader = self.leader.lock() => leader,
         };
-        if let Ok(result) = reply_rx.try_recv() {
-            return Ok(result);
+        // An item that a slow batch has is not led again: its caller would wait for others.
+        if !self.queue().waiting.iter().any(|waiting| waiting.number == number) {
+            drop(leader);
+            return reply_rx.await.map_err(|_| BatchInterrupted);
         }
         self.gather().await;
         // Abandoned items are dropped: their callers may have submitted another one.
@@ -164,14 +169,18 @@ impl<T, R> Batcher<T, R> {
         reply_rx.await.map_err(|_| BatchInterrupted)
     }
 
-    fn enqueue(&self, item: BatchItem<T, R>, reservation: Option<BatchReservation<'_, T, R>>) {
+    /// Returns the number of the item.
+    fn enqueue(&self, item: T, reply: oneshot::Sender<R>, reservation: Option<BatchReservation<'_, T, R>>) -> u64 {
         let mut queue = self.queue();
-        queue.waiting.push(item);
+        queue.requested += 1;
+        let number = queue.requested;
+        queue.waiting.push(BatchItem { number, item, since: Instant::now(), reply });
         queue.newest_arrival = queue.newest_arrival.max(reservation.as_ref().map(|arrived| arrived.announced));
         // A reservation that is dropped locks the queue.
         drop(queue);
         drop(reservation);
         self.changed.notify_waiters();
+        number
     }
 
     fn end_batch(&self, results: &[R]) {
@@ -346,6 +355,26 @@ mod tests {
         let (first, next) = tokio::join!(first, next);
         assert_eq!((first, next), (Ok((1, 1)), (Ok((0, 1)), 6, None)), "what is not written does not count");
         assert_eq!(batcher.queue().last_ended, Some(started + Duration::from_secs(61)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn members_of_a_slow_batch_lead_no_later_batch() {
+        let batcher = Counting::new(Duration::from_millis(10), LONGEST).overlapping(Duration::from_secs(5), |_| true);
+        let started = Instant::now();
+        let slow = |seconds: u64| {
+            move |items: Vec<u32>| async move {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                work(items).await
+            }
+        };
+        let submit = async |item| (batcher.submit(item, None, slow(7)).await, started.elapsed().as_secs());
+        let first = futures::future::join_all([submit(1), submit(2)]);
+        let next = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            batcher.submit(3, None, slow(600)).await
+        };
+        let (first, next) = tokio::join!(first, next);
+        assert_eq!((first, next), (vec![(Ok((1, 2)), 8), (Ok((2, 2)), 8)], Ok((3, 1))));
     }
 
     #[tokio::test(start_paused = true)]

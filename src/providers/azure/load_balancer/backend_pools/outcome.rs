@@ -123,7 +123,7 @@ impl PoolWriteEnd {
 pub struct PoolWriteEnds(pub UnboundedSender<PoolWriteEnd>);
 
 impl PoolWriteEnds {
-    /// Without a receiver, nobody waits any more.
+    /// Reports the end of a write. Without a receiver, no caller waits.
     pub(super) fn send(&self, change: &PoolChange, outcome: PoolSyncOutcome) {
         let _ = self.0.send(PoolWriteEnd { id: change.id.clone(), outcome });
     }
@@ -146,7 +146,7 @@ impl PoolSyncOutcome {
         outcome
     }
 
-    /// Returns what a plan tells of failures before anything of it is written.
+    /// Returns the failures that a plan reports before anything of it is written.
     pub fn planned(plan: &PoolPlan) -> Self {
         let mut outcome = Self::unread(plan);
         outcome.failures.extend(plan.failing.iter().map(|(change, error)| PoolSyncFailure::of(change, error)));

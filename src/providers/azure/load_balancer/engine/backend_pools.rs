@@ -1,8 +1,8 @@
 //! The third stage: the nodes behind the load balancers, once for everybody who waits. It is also a duty of its own, for nobody's sake:
 //! pools follow the Nodes when no Service can be ensured.
 //!
-//! In: the Nodes that the service controller gave last. Out: pools with the right members. Plans are made one after the other; their writes go
-//! on beside later plans, which leave the documents in flight alone.
+//! In: the Nodes that the service controller gave last. Out: pools with the right members. Plans are made one after the other; their writes
+//! continue next to later plans, which leave the documents in flight alone.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 use super::{
     planning::{StagePlan, StagePlanRequest},
-    pool_answers::{self, PoolAnswers},
+    pool_readiness::{self, EmptyPools},
     pool_sync_state::{PoolSyncRecord, PoolSyncState},
     stage_context::StageContext,
 };
@@ -38,6 +38,7 @@ use crate::{
             },
             events::ArmCallKind,
             explain::cloud_error,
+            lease::LeaseGuard,
             observe::NetworkCacheKey,
         },
         planner::load_balancer::{
@@ -67,7 +68,7 @@ impl PoolWriter for MeteredPoolWriter<'_> {
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
         let is_own = !self.context.settings.shares_pool(pool.name());
         let running = is_own.then(|| self.context.pool_metrics.update_own_pool());
-        let owner = pool_answers::owner(pool, self.local, self.observed).filter(|_| is_own);
+        let owner = pool_readiness::owner(pool, self.local, self.observed).filter(|_| is_own);
         let written = self.context.writer.caused_by(owner).put_pool(pool, document, urgency).await;
         running.into_iter().for_each(|one| one.end(written.is_ok()));
         written
@@ -82,10 +83,10 @@ impl PoolWriter for MeteredPoolWriter<'_> {
 #[derive(Default)]
 pub(super) struct PoolRound {
     /// Which Services wait for them.
-    pub(super) answers: PoolAnswers,
+    pub(super) pools: EmptyPools,
     /// Whether changes wait for writes of another round.
-    pub(super) is_held: bool,
-    /// Result of all writes; `None`: nobody has said which Nodes there are.
+    pub(super) is_blocked: bool,
+    /// Result of all writes; `None`: the Nodes are not listed yet.
     pub(super) result: Option<oneshot::Receiver<Result<PoolSyncSummary, PoolSyncError>>>,
 }
 
@@ -95,6 +96,7 @@ pub(super) async fn join(
     requests: &[ServiceRequest],
     urgency: Urgency,
 ) -> CloudResult<PoolRound> {
+    let lease = context.hold_lease().await?;
     let planning = context.pool_planning.lock().await;
     let Some(nodes) = context.hosts() else { return Ok(PoolRound::default()) };
     let urgency = join_urgency(context, nodes.len(), urgency);
@@ -103,32 +105,37 @@ pub(super) async fn join(
     let (local, publications) = context.local_pools();
     let created = context.unfilled_pools().clone();
     let is_deleting = !context.lock_deleting().is_empty();
-    let started = Instant::now();
-    // With all that the requests need: what a look does not need may be forgotten, and with it addresses for somebody's status.
+    let (started, ends) = (Instant::now(), context.backend_pools.ends());
+    // With all that the requests need: what a read does not need may be forgotten, and with it addresses for a status.
     let StagePlan { plan, input } = context.plan(&StagePlanRequest::write(PlanScope::Members, requests, urgency)).await?;
     let (plan, observed) = (plan.pools, input.observed);
     let (context, requests) = (Arc::clone(context), requests.to_vec());
-    let answers = PoolAnswers::new(&plan, &context.backend_pools.memory(), &local, &observed);
+    let memory = context.backend_pools.memory();
+    let pools = EmptyPools::new(&plan, &memory, &local, &observed);
     context.backend_pools.remember(&plan);
     let record = PoolSyncRecord { fingerprint, publications, due: None };
-    // Pools that were passed over may want members by now.
-    let synced = (!is_deleting && plan.held.is_empty()).then_some((since, record));
-    let goal = RoundGoal::Join { created, synced };
-    let writes = PoolWrites { context, plan, observed, local, requests, started, urgency, goal };
-    let is_held = !writes.plan.held.is_empty();
+    // Pools that were left out may need members now, and the writes of other plans may end in anything.
+    let is_whole = !is_deleting && memory.in_flight.is_empty() && context.backend_pools.ends() == ends;
+    let goal = RoundGoal::Join { created, synced: is_whole.then_some((since, record)) };
+    let is_blocked = !plan.blocked.is_empty();
+    if is_blocked && context.backend_pools.ends() != ends {
+        // What it waits for may have ended meanwhile.
+        tokio::spawn(join_again(Arc::clone(&context)));
+    }
+    let writes = PoolWrites { context, plan, observed, local, requests, started, urgency, goal, round: 0, _lease: lease };
     let result = writes.begin(planning).await;
-    Ok(PoolRound { answers, is_held, result: Some(result) })
+    Ok(PoolRound { pools, is_blocked, result: Some(result) })
 }
 
 /// What is right when all writes of a round succeed.
 enum RoundGoal {
-    /// The created pools are filled, and the pools are as the Nodes ask.
+    /// The created pools are filled, and the pools have the members that the Nodes require.
     Join { created: BTreeSet<ResourceId>, synced: Option<(u64, PoolSyncRecord)> },
-    /// Nobody is in the pools of some load balancers.
+    /// The pools of some load balancers are empty.
     Leave,
 }
 
-/// Writes of members in flight. When they are dropped, nobody knows how the load balancers look.
+/// Writes of members in flight. When they are dropped, the load balancers are read again.
 struct PoolWrites {
     context: Arc<StageContext>,
     plan: PoolPlan,
@@ -138,12 +145,19 @@ struct PoolWrites {
     started: Instant,
     urgency: Urgency,
     goal: RoundGoal,
+    /// Number of the plan.
+    round: u64,
+    /// Held until all writes have ended.
+    _lease: LeaseGuard,
 }
 
 impl PoolWrites {
     /// Sends the changes in a task. `planning`: held until they count as in flight.
-    async fn begin(self, planning: sync::MutexGuard<'_, ()>) -> oneshot::Receiver<Result<PoolSyncSummary, PoolSyncError>> {
-        self.context.backend_pools.begin(&self.plan);
+    async fn begin(
+        mut self,
+        planning: sync::MutexGuard<'_, ()>,
+    ) -> oneshot::Receiver<Result<PoolSyncSummary, PoolSyncError>> {
+        self.round = self.context.backend_pools.begin(&self.plan);
         drop(planning);
         let (sender, result) = oneshot::channel();
         let has_changes = !self.plan.changes.is_empty();
@@ -191,14 +205,18 @@ impl PoolWrites {
         record_failed_pools(&self.context, &failures, &self.local, &self.observed);
         let changed: BTreeSet<&ResourceId> = ended.iter().flat_map(|end| &end.outcome.summary.load_balancers).collect();
         self.context.note_changed_pools(changed);
-        if self.context.backend_pools.end(ended) {
+        self.end(ended);
+    }
+
+    fn end(&self, ended: &[PoolWriteEnd]) {
+        if self.context.backend_pools.end(self.round, ended) {
             tokio::spawn(join_again(Arc::clone(&self.context)));
         }
     }
 
     fn finish(&self, outcome: &PoolSyncOutcome) {
         let RoundGoal::Join { created, synced } = &self.goal else { return };
-        if !outcome.failures.is_empty() {
+        if !outcome.failures.is_empty() || !self.plan.blocked.is_empty() {
             return;
         }
         self.context.unfilled_pools().retain(|pool| !created.contains(pool));
@@ -212,27 +230,31 @@ impl PoolWrites {
 
 impl Drop for PoolWrites {
     fn drop(&mut self) {
-        let unreported = self.context.backend_pools.unreported(&self.plan);
+        let unreported = self.context.backend_pools.unreported(self.round, &self.plan);
         if unreported.is_empty() {
             return;
         }
         let ids = self.observed.load_balancers.iter().filter_map(|balancer| ResourceId::parse(balancer.id.as_deref()?).ok());
         self.context.note_changed_pools(ids.collect::<Vec<_>>().iter());
-        self.context.backend_pools.end(&unreported);
+        self.end(&unreported);
     }
 }
 
-/// Makes the changes that were held back. Boxed, since a round may begin another one.
+/// Plans again after a write that a plan waits for. Boxed, since a round may begin another one.
 fn join_again(context: Arc<StageContext>) -> BoxFuture<'static, ()> {
     Box::pin(async move {
+        if context.lock_pool_sync().is_retired {
+            return;
+        }
         if let Err(error) = self::join(&context, &[], Urgency::Node).await {
             tracing::warn!(%error, "some machines are not in their back-end pools yet");
         }
     })
 }
 
-/// All Services on a pool that was just made wait for its machines, and whoever writes these keeps all others from it. Where machines
-/// outnumber Services, their writes would hold up public IPs for long.
+/// Returns the urgency of the writes of machines. Services on a new pool wait for them.
+///
+/// If there are more machines than Services, urgent writes would delay public IPs for long.
 fn join_urgency(context: &StageContext, nodes: usize, urgency: Urgency) -> Urgency {
     let is_awaited = !context.unfilled_pools().is_empty() && nodes <= context.service_index.managed().len();
     if is_awaited { Urgency::Shared } else { urgency }
@@ -282,7 +304,7 @@ fn record_failed_pools(
     observed: &ObservedNetwork,
 ) {
     for (pool, error) in failures.iter().filter_map(|failure| Some((failure.pool.as_ref()?, failure.arm()?))) {
-        if let Some(service) = pool_answers::owner(pool, local, observed) {
+        if let Some(service) = pool_readiness::owner(pool, local, observed) {
             context.record_failed_pool(service, error);
         }
     }
@@ -307,20 +329,29 @@ async fn leave_all(
     urgency: Urgency,
 ) -> Result<(), PoolSyncError> {
     let unplanned = |error: CloudError| PoolSyncError::unplanned(&error);
+    context.backend_pools.expire_models();
     let mut observed: Vec<ArmLoadBalancer> = balancers.iter().copied().cloned().collect();
     loop {
         let ends = context.backend_pools.ends();
         let planning = context.pool_planning.lock().await;
         let started = Instant::now();
-        context.backend_pools.expire_models();
         let documents: Vec<&ArmLoadBalancer> = observed.iter().collect();
         let request = StagePlanRequest::write(PlanScope::Eviction(&documents), &[], urgency);
         let StagePlan { plan, input } = context.plan(&request).await.map_err(unplanned)?;
-        let (plan, observed_network) = (plan.pools, input.observed);
-        if plan.held.is_empty() {
-            let (context, local, requests, goal) =
-                (Arc::clone(context), LocalPools::default(), Vec::new(), RoundGoal::Leave);
-            let writes = PoolWrites { context, plan, observed: observed_network, local, requests, started, urgency, goal };
+        let plan = plan.pools;
+        if plan.blocked.is_empty() {
+            let writes = PoolWrites {
+                context: Arc::clone(context),
+                plan,
+                observed: input.observed,
+                local: LocalPools::default(),
+                requests: Vec::new(),
+                started,
+                urgency,
+                goal: RoundGoal::Leave,
+                round: 0,
+                _lease: context.hold_lease().await.map_err(unplanned)?,
+            };
             let result = writes.begin(planning).await;
             let abandoned = |_| unplanned(CloudError::failed("the writes of machines were abandoned"));
             return result.await.map_err(abandoned).and_then(|left| left).map(drop);
@@ -328,6 +359,10 @@ async fn leave_all(
         drop(planning);
         // Machines that are still joining leave when their writes have ended.
         context.backend_pools.wait_for_end(ends).await;
+        while context.backend_pools.has_in_flight(&plan.blocked) {
+            context.backend_pools.wait_for_end(context.backend_pools.ends()).await;
+        }
+        context.backend_pools.expire_models();
         observed = refreshed(context, &observed, urgency)
             .await
             .map_err(|error| unplanned(cloud_error("read a load balancer", error)))?;

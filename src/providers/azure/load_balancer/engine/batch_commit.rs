@@ -61,6 +61,10 @@ pub(super) trait BatchStage: Sync {
     type Output: Send;
     /// What it does, for messages.
     fn action(&self) -> &'static str;
+    /// Whether a result says something about the request: not if the Service comes again.
+    fn is_settled(_: &Self::Output) -> bool {
+        true
+    }
     /// For these Services alone. Answers for each; an error is about all of them.
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<Self::Output>, AttemptError>;
 }
@@ -90,8 +94,13 @@ pub(super) async fn commit_batch<D: BatchStage>(
     while let Some(part) = bisection.next_part() {
         let trouble = match document.attempt(&part).await {
             Ok(answered) => {
-                quarantine.release(&part);
-                bisection.accepted();
+                let is_settled =
+                    |who: &ServiceIdentity| answered.get(who).is_some_and(|it| it.as_ref().map_or(true, D::is_settled));
+                let settled: Vec<_> = part.into_iter().filter(|request| is_settled(request.identity())).collect();
+                quarantine.release(&settled);
+                if !settled.is_empty() {
+                    bisection.accepted();
+                }
                 answers.extend(answered);
                 continue;
             }

@@ -16,9 +16,12 @@ struct Occupied {
     keys: BTreeMap<u64, BTreeSet<String>>,
 }
 
+/// Key of everything.
+pub(super) const ALL: &str = "*";
+
 impl Occupied {
     fn has(&self, key: &str) -> bool {
-        self.keys.values().any(|keys| keys.contains(key))
+        self.keys.values().any(|keys| keys.contains(key) || keys.contains(ALL) || (key == ALL && !keys.is_empty()))
     }
 
     fn add(&mut self, keys: BTreeSet<String>) -> u64 {
@@ -41,7 +44,7 @@ impl Drop for Occupation<'_> {
 }
 
 impl InFlight {
-    /// Occupies `keys`, beside other writes that do.
+    /// Occupies `keys`, also if other writes do.
     pub(super) fn begin(&self, keys: BTreeSet<String>) -> Occupation<'_> {
         Occupation { all: self, number: self.occupied.update(|occupied| occupied.add(keys)) }
     }
@@ -49,8 +52,8 @@ impl InFlight {
     /// Occupies those of `keys` that are free. Returns the others, too.
     pub(super) fn occupy(&self, keys: BTreeSet<String>) -> (Occupation<'_>, BTreeSet<String>) {
         self.occupied.update(|occupied| {
-            let (taken, free) = keys.into_iter().partition(|key| occupied.has(key));
-            (Occupation { all: self, number: occupied.add(free) }, taken)
+            let (busy, free) = keys.into_iter().partition(|key| occupied.has(key));
+            (Occupation { all: self, number: occupied.add(free) }, busy)
         })
     }
 
@@ -72,21 +75,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_occupied_is_free_again_when_its_write_has_ended() {
+    fn occupied_keys_are_free_when_their_write_has_ended() {
         let all = InFlight::default();
         let keys = |keys: &[&str]| -> BTreeSet<String> { keys.iter().map(|key| (*key).to_owned()).collect() };
-        let (first, taken) = all.occupy(keys(&["a", "b"]));
-        assert_eq!(taken, keys(&[]));
-        let (second, taken) = all.occupy(keys(&["b", "c"]));
-        assert_eq!(taken, keys(&["b"]));
+        let (first, busy) = all.occupy(keys(&["a", "b"]));
+        assert_eq!(busy, keys(&[]));
+        let (second, busy) = all.occupy(keys(&["b", "c"]));
+        assert_eq!(busy, keys(&["b"]));
         assert!(all.has_any(&keys(&["c", "d"])) && !all.has_any(&keys(&["d"])));
         let (awaited, any) = (keys(&["b"]), keys(&["b", "c"]));
         let mut waits = Box::pin(all.freed(&awaited));
         assert_eq!((&mut waits).now_or_never(), None);
         drop(second);
         assert_eq!((&mut waits).now_or_never(), None, "the first write has it");
+        assert_eq!(all.occupy(keys(&[ALL])).1, keys(&[ALL]), "something is occupied");
         drop(first);
         assert_eq!(waits.now_or_never(), Some(()));
         assert!(!all.has_any(&any));
+        let (_everything, busy) = all.occupy(keys(&[ALL]));
+        assert!(busy.is_empty() && all.has_any(&any));
     }
 }

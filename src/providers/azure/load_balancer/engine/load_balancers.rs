@@ -13,6 +13,7 @@ use futures::future::{join, join_all};
 use super::{
     backend_pools::{self, LoadBalancerDeletion},
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
+    in_flight::ALL,
     planning::{StagePlan, StagePlanRequest, blocked_error},
     private_links::{self, HeldServices, PrivateLinkWrite},
     shared_write::SharedWrite,
@@ -82,9 +83,34 @@ impl BatchStage for LoadBalancerStage<'_> {
         "write the load balancer"
     }
 
+    fn is_settled(result: &LoadBalancerStageResult) -> bool {
+        !matches!(result, LoadBalancerStageResult::Busy(_))
+    }
+
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
-        let (mut held, mut half_made, mut rejection) = (HeldServices::new(), BTreeSet::new(), None::<ArmError>);
         let mut busy = BusyServices::new();
+        let mut results = match self.attempt_free(requests, &mut busy).await {
+            // Those who wait for another batch have no part in it.
+            Err(error) if !busy.is_empty() && !error.can_split() => {
+                let error = batch_commit::into_cloud_error(self.action(), error);
+                requests.iter().map(|request| (request.identity().clone(), Err(error.clone()))).collect()
+            }
+            results => results?,
+        };
+        results.extend(busy.into_iter().map(|(service, occupied)| (service, Ok(LoadBalancerStageResult::Busy(occupied)))));
+        Ok(results)
+    }
+}
+
+impl LoadBalancerStage<'_> {
+    /// Writes what no other batch writes. Adds those who need the rest to `busy`.
+    async fn attempt_free(
+        &self,
+        requests: &[ServiceRequest],
+        busy: &mut BusyServices,
+    ) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
+        let (mut held, mut half_made, mut rejection) = (HeldServices::new(), BTreeSet::new(), None::<ArmError>);
+        let mut exclusive = None;
         for _ in 0..MAX_CONFLICTS {
             let left_out = held.keys().chain(busy.keys()).cloned().collect();
             let mut planned = self.plan(requests, &left_out, &half_made).await?;
@@ -93,17 +119,20 @@ impl BatchStage for LoadBalancerStage<'_> {
                 planned = self.plan(requests, &left_out, &half_made).await?;
             }
             let StagePlan { input, plan: Plan { network: mut plan, unready, blocked, mut causes, .. } } = planned;
-            let ids = plan.load_balancers.changes.iter().map(|change| change.id.key()).collect();
-            let (_occupation, taken) = self.context.documents.occupy(ids);
-            let more = needing(&taken, &plan, &causes);
+            let is_free = |request: &&ServiceRequest| !left_out.contains(request.identity());
+            let keys = if exclusive.is_some() { BTreeSet::new() } else { keys_of(&plan, requests.iter().filter(is_free)) };
+            let is_exclusive = keys.contains(ALL);
+            let (occupation, occupied) = self.context.load_balancers.occupy(keys);
+            let more = needing(&occupied, &plan, &causes, requests);
             if !more.is_empty() {
                 busy.extend(more);
                 continue;
             }
-            leave_out(&taken, &mut plan, &mut causes);
+            leave_out(&occupied, &mut plan, &mut causes);
+            let _occupation = if is_exclusive { exclusive.replace(occupation) } else { Some(occupation) };
             let mut hindered = held.clone();
             hindered.extend(blocked.iter().map(|(who, blocked)| (who.clone(), blocked_error(blocked))));
-            let is_free = |who: &ServiceIdentity| !hindered.contains_key(who) && !busy.contains_key(who);
+            let is_free = |service: &ServiceIdentity| !hindered.contains_key(service) && !busy.contains_key(service);
             let free = requests.iter().filter(|request| is_free(request.identity())).cloned();
             let (unready, ready): (Vec<_>, Vec<_>) = free.partition(|request| unready.contains(request.identity()));
             if let (false, Some(error)) = (self.finish_public_ips(&plan).await, rejection.take()) {
@@ -146,7 +175,6 @@ impl BatchStage for LoadBalancerStage<'_> {
                     answers.extend(
                         hindered.into_iter().chain(failed.into_iter().flatten()).map(|(who, error)| (who, Err(error))),
                     );
-                    answers.extend(busy.into_iter().map(|(who, taken)| (who, Ok(LoadBalancerStageResult::Busy(taken)))));
                     return Ok(answers);
                 }
             }
@@ -159,24 +187,46 @@ impl BatchStage for LoadBalancerStage<'_> {
 /// Those who wait for documents that another batch writes, with these.
 type BusyServices = BTreeMap<ServiceIdentity, BTreeSet<String>>;
 
-/// Returns the Services that cause changes of documents that are taken.
-fn needing(taken: &BTreeSet<String>, plan: &NetworkPlan, causes: &[BTreeSet<ServiceIdentity>]) -> BusyServices {
+/// Returns what a plan occupies: the load balancers that change and the Services that request it.
+///
+/// If addresses move, it occupies everything: Azure could give another Service an address that moves.
+fn keys_of<'a>(plan: &NetworkPlan, requests: impl Iterator<Item = &'a ServiceRequest>) -> BTreeSet<String> {
+    let changes = &plan.load_balancers.changes;
+    let waves: BTreeSet<u8> = changes.iter().map(|change| change.wave).collect();
+    if plan.load_balancers.is_interim || waves.len() > 1 {
+        return BTreeSet::from([ALL.to_owned()]);
+    }
+    changes.iter().map(|change| change.id.key()).chain(requests.map(|request| request.identity().key.clone())).collect()
+}
+
+/// Returns the Services that cause changes of documents that are occupied, and those of an earlier request that is still written.
+fn needing(
+    occupied: &BTreeSet<String>,
+    plan: &NetworkPlan,
+    causes: &[BTreeSet<ServiceIdentity>],
+    requests: &[ServiceRequest],
+) -> BusyServices {
     let mut needing = BusyServices::new();
+    let mut add = |service: &ServiceIdentity, key: &str| {
+        needing.entry(service.clone()).or_default().insert(key.to_owned());
+    };
     for (change, causes) in plan.load_balancers.changes.iter().zip(causes) {
         let key = change.id.key();
-        if taken.contains(&key) {
-            for who in causes {
-                needing.entry(who.clone()).or_default().insert(key.clone());
-            }
+        let key = if occupied.contains(ALL) { ALL } else { &key };
+        if occupied.contains(key) {
+            causes.iter().for_each(|service| add(service, key));
         }
     }
+    let earlier = requests.iter().map(ServiceRequest::identity).filter(|service| occupied.contains(&service.key));
+    earlier.for_each(|service| add(service, &service.key));
     needing
 }
 
-/// Takes out the changes of documents that are taken. Nobody waits for these.
-fn leave_out(taken: &BTreeSet<String>, plan: &mut NetworkPlan, causes: &mut Vec<BTreeSet<ServiceIdentity>>) {
+/// Takes out the changes of documents that are occupied. Nobody waits for these.
+fn leave_out(occupied: &BTreeSet<String>, plan: &mut NetworkPlan, causes: &mut Vec<BTreeSet<ServiceIdentity>>) {
     let changes = std::mem::take(&mut plan.load_balancers.changes).into_iter().zip(std::mem::take(causes));
-    (plan.load_balancers.changes, *causes) = changes.filter(|(change, _)| !taken.contains(&change.id.key())).unzip();
+    let is_free = |id: &ResourceId| !occupied.contains(&id.key()) && !occupied.contains(ALL);
+    (plan.load_balancers.changes, *causes) = changes.filter(|(change, _)| is_free(&change.id)).unzip();
 }
 
 /// Load balancers that were not written, and why the first of them was not.

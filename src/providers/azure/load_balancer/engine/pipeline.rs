@@ -24,7 +24,7 @@ use super::{
     machine_rules::{self, DueMachineRules},
     newcomers::Newcomer,
     plan_services,
-    pool_answers::PoolAnswer,
+    pool_readiness::PoolReadiness,
     private_links,
     progress::PipelineStage,
     security_group::{SecurityGroupStage, SecurityGroupStageResult},
@@ -100,7 +100,7 @@ pub(super) struct ServicePipeline {
     pub(super) context: Arc<StageContext>,
     admission: Batcher<QueuedRequest, CloudResult<Admission>>,
     load_balancers: Batcher<QueuedRequest, CloudResult<LoadBalancerStageResult>>,
-    pools: Batcher<QueuedRequest, CloudResult<PoolAnswer>>,
+    pools: Batcher<QueuedRequest, CloudResult<PoolReadiness>>,
     security: Batcher<QueuedRequest, CloudResult<SecurityGroupStageResult>>,
     quarantines: (ServiceQuarantine, ServiceQuarantine),
 }
@@ -247,7 +247,7 @@ impl ServicePipeline {
         loop {
             let written = self.load_balancers.submit(queued(), reservation.take(), |turns| self.write_load_balancers(turns));
             match batch_result(written.instrument(trace::step("load balancer")).await)?? {
-                LoadBalancerStageResult::Busy(documents) => self.context.documents.freed(&documents).await,
+                LoadBalancerStageResult::Busy(documents) => self.context.load_balancers.freed(&documents).await,
                 result => return Ok(result),
             }
         }
@@ -263,7 +263,7 @@ impl ServicePipeline {
         loop {
             let rules = self.security.submit(queued(), reservation.take(), |turns| self.write_rules(turns));
             match batch_result(rules.instrument(trace::step("security group")).await)?? {
-                SecurityGroupStageResult::Busy => self.context.documents.freed(&group).await,
+                SecurityGroupStageResult::Busy => self.context.security_group.freed(&group).await,
                 SecurityGroupStageResult::Written => return Ok(()),
             }
         }

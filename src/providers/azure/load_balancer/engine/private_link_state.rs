@@ -26,7 +26,7 @@ const MAX_SETTLING: Duration = Duration::from_secs(10);
 pub(super) struct PrivateLinkState {
     /// Resource groups that only Azure named.
     discovered: Mutex<BTreeSet<ResourceId>>,
-    /// Front ends to which those lead that are being written.
+    /// Frontends of those that are being written.
     in_flight: InFlight,
     /// Those with connections whose deletion has begun, as they were then.
     going: Mutex<BTreeMap<ResourceId, PrivateLinkDeletion>>,

@@ -58,6 +58,10 @@ impl BatchStage for SecurityGroupStage<'_> {
         "write the security group"
     }
 
+    fn is_settled(result: &SecurityGroupStageResult) -> bool {
+        matches!(result, SecurityGroupStageResult::Written)
+    }
+
     async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<SecurityGroupStageResult>, AttemptError> {
         let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(requests)) };
         self.context.rule_records.restore(&self.context.service_index).await?;
@@ -66,16 +70,28 @@ impl BatchStage for SecurityGroupStage<'_> {
             let request = StagePlanRequest::write(PlanScope::SecurityGroup, requests, self.urgency);
             let StagePlan { plan, input } = self.context.plan(&request).await?;
             let Some(mut rules) = plan.rules else { return Ok(self.missing_group(requests, &id)) };
-            let keys = BTreeSet::from([id.key()]);
-            let (_occupation, taken) = self.context.documents.occupy(keys);
-            if !taken.is_empty() {
-                let waiting = leave_out_changed(&mut rules);
-                let mut results = self.record_applied(requests, &input, rules).await;
-                results.extend(waiting.into_iter().map(|who| (who, Ok(SecurityGroupStageResult::Busy))));
+            let keys = requests.iter().map(|request| request.identity().key.clone()).chain([id.key()]);
+            let (_occupation, occupied) = self.context.security_group.occupy(keys.collect());
+            if occupied.contains(&id.key()) {
+                let mut waiting = leave_out_changed(&mut rules, requests);
+                let written =
+                    requests.iter().map(ServiceRequest::identity).filter(|service| occupied.contains(&service.key));
+                waiting.extend(written.cloned());
+                let mut results = self.record_applied(requests, &input, rules);
+                results.extend(waiting.into_iter().map(|service| (service, Ok(SecurityGroupStageResult::Busy))));
                 return Ok(results);
             }
             match self.write(&id, &input, &rules).await {
-                Ok(()) => return Ok(self.record_applied(requests, &input, rules).await),
+                Ok(()) => {
+                    let group = rules.plan.document.as_ref().or(input.observed.security_group.as_ref());
+                    let listed = security_rules::listed_destinations(group);
+                    let results = self.record_applied(requests, &input, rules);
+                    // Should this fail, the record names too much until the next write.
+                    if let Err(error) = self.save_records(&[], &listed).await {
+                        tracing::debug!(%error, "what the security group has lost is not recorded");
+                    }
+                    return Ok(results);
+                }
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
                     tracing::info!(%error, "document modified concurrently, planning again");
                 }
@@ -91,16 +107,18 @@ fn all_ok(requests: &[ServiceRequest]) -> ServiceResults<SecurityGroupStageResul
     requests.iter().map(|request| (request.identity().clone(), Ok(SecurityGroupStageResult::Written))).collect()
 }
 
-/// Leaves the group as it is. Returns the Services whose rules would change.
-fn leave_out_changed(rules: &mut PlannedSecurityRules) -> BTreeSet<ServiceIdentity> {
-    let changed = std::mem::take(&mut rules.plan.causes);
-    rules.plan.document = None;
+/// Leaves the group unchanged. Returns the Services whose rules would change: all, if nobody causes the change.
+fn leave_out_changed(rules: &mut PlannedSecurityRules, requests: &[ServiceRequest]) -> BTreeSet<ServiceIdentity> {
+    let mut changed = std::mem::take(&mut rules.plan.causes);
+    if rules.plan.document.take().is_some() && changed.is_empty() {
+        changed.extend(requests.iter().map(ServiceRequest::identity).cloned());
+    }
     rules.services.retain(|reach| !changed.contains(&reach.identity));
     changed
 }
 
 impl SecurityGroupStage<'_> {
-    /// Nothing has to be taken out of a group that does not exist.
+    /// Nothing has to be occupied out of a group that does not exist.
     fn missing_group(&self, requests: &[ServiceRequest], id: &ResourceId) -> ServiceResults<SecurityGroupStageResult> {
         let waiting = WaitingFor::SecurityGroup(id.clone());
         let wanting =
@@ -139,7 +157,7 @@ impl SecurityGroupStage<'_> {
         Ok(())
     }
 
-    async fn record_applied(
+    fn record_applied(
         &self,
         requests: &[ServiceRequest],
         input: &StageInput,
@@ -174,10 +192,6 @@ impl SecurityGroupStage<'_> {
             self.context.service_index.with_memory(|memory| memory.record_applied(&request, &reach, &listed));
         }
         answers.retain(|who, _| requests.contains_key(who));
-        // Should this fail, the record names too much until the next write.
-        if let Err(error) = self.save_records(&[], &listed).await {
-            tracing::debug!(%error, "what the security group has lost is not recorded");
-        }
         answers
     }
 }

@@ -31,7 +31,8 @@ use crate::{
             cluster_watches::ClusterWatches,
             events::{self, ArmCallKind},
             explain::cloud_error,
-            observe::{NetworkObserver, NetworkQuery, NetworkReadFailure},
+            lease::{LeaseGuard, ResourceLocker},
+            observe::{NetworkCacheKey, NetworkObserver, NetworkQuery, NetworkReadFailure},
             service_index::ServiceIndex,
             subnet_ranges::SubnetRanges,
             zones::RegionZones,
@@ -63,6 +64,10 @@ pub(super) struct StageContext {
     /// Held while members of pools are planned, until their writes count as in flight: no plan must remove what another one adds.
     pub(super) pool_planning: tokio::sync::Mutex<()>,
     pub(super) metrics: Arc<Metrics>,
+    /// The lease that is held while something is done.
+    pub(super) locker: ResourceLocker,
+    /// In which epoch of the lease the documents were read.
+    pub(super) epoch: Mutex<Option<u64>>,
     pub(super) pool_metrics: PoolMetrics,
     pub(super) occupancy_metrics: OccupancyMetrics,
     /// For the subscription of the machines.
@@ -79,8 +84,10 @@ pub(super) struct StageContext {
     pub(super) unfilled_pools: Mutex<BTreeSet<ResourceId>>,
     /// Services on their way to load balancers that do not exist yet.
     pub(super) newcomers: Newcomers,
-    /// Load balancers and the security group while a batch writes them: batches may overlap.
-    pub(super) documents: InFlight,
+    /// Load balancers that a batch writes, with its Services: batches may overlap.
+    pub(super) load_balancers: InFlight,
+    /// The security group that a batch writes, with its Services.
+    pub(super) security_group: InFlight,
     /// Load balancers that are about to be deleted.
     pub(super) deleting: Mutex<BTreeSet<ResourceId>>,
     /// Nodes that claim another Node's machine, as far as events report them.
@@ -198,6 +205,22 @@ impl StageContext {
             self.service_index.service(who).into_iter().for_each(|service| self.events.record(event(&service, what)));
         }
         verdict
+    }
+
+    /// Holds the lease. What was read before somebody else held it, or by a standby before it ever held it, is read again.
+    pub(super) async fn hold_lease(&self) -> CloudResult<LeaseGuard> {
+        let held = self.locker.hold().await?;
+        let mut epoch = self.epoch.lock();
+        if epoch.replace(held.epoch()) != Some(held.epoch()) {
+            self.observer.invalidate(NetworkCacheKey::LoadBalancers);
+            self.observer.invalidate_private_links();
+        }
+        Ok(held)
+    }
+
+    /// Lets no plan of members follow another one: a session with another configuration goes on.
+    pub(super) fn retire(&self) {
+        self.pool_sync.lock().is_retired = true;
     }
 
     pub(super) fn set_hosts(&self, nodes: &[Arc<Node>]) {

@@ -46,7 +46,7 @@ const MAX_SINGLE_READS: usize = 3;
 const ABSENCE_LIFETIME: Duration = Duration::from_secs(15);
 /// The same of subnets and groups, which are not read while `denials` says so: shorter than its shortest pause.
 const MISSING_LIFETIME: Duration = Duration::from_secs(4);
-/// Time in which what a read found that a look went on without counts as fresh, however short its lifetime: its Services are retried in it.
+/// Time in which the result of a read that a look went on without counts as fresh: its Services are retried in it.
 const LATE_LIFETIME: Duration = Duration::from_secs(10);
 /// How long it is remembered at all that something was missing.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(600);
@@ -202,22 +202,19 @@ impl NetworkCache {
     pub(super) fn due(&self, query: &NetworkQuery, asked: CacheSequence, now: Instant) -> Vec<NetworkCacheKey> {
         let mut due = Vec::new();
         let undetermined = self.undetermined(&query.expected, asked, now);
+        let is_unlisted = |key: &NetworkCacheKey| key.single_id().is_some_and(|id| self.unlisted.contains(id));
         for what in self.required_keys(query) {
             if !self.is_fresh(&what, asked, now) {
                 due.push(what);
                 continue;
             }
             let doubted = self.invalidated.keys().filter(|key| what.covers(key)).cloned();
-            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(|key| self.is_unlisted(key));
+            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(is_unlisted);
             due.extend(unlisted);
             due.extend(undetermined.iter().filter(|read| what.covers(read)).cloned());
             if singles.len() > MAX_SINGLE_READS { due.push(what) } else { due.extend(singles) }
         }
         due
-    }
-
-    fn is_unlisted(&self, key: &NetworkCacheKey) -> bool {
-        key.single_id().is_some_and(|id| self.unlisted.contains(id))
     }
 
     /// Reads of the expected documents of which nothing is known and that are not invalidated, in order. The caller holds the lock of the
@@ -248,13 +245,19 @@ impl NetworkCache {
         self.absent.get(id).is_some_and(|reading| reading.ended > asked || is_young(reading.at))
     }
 
-    /// Forgets public IPs of groups and subnets that this look does not need and that the next one would have to read anyway: nobody
-    /// shall plan with them.
-    pub(super) fn evict(&mut self, query: &NetworkQuery, asked: CacheSequence, now: Instant) {
+    /// Forgets public IPs of groups and subnets that this look does not need and the next one must read anyway, unless they are being read.
+    pub(super) fn evict(
+        &mut self,
+        query: &NetworkQuery,
+        asked: CacheSequence,
+        now: Instant,
+        is_reading: impl Fn(&NetworkCacheKey) -> bool,
+    ) {
         let needed = self.required_keys(query);
         let doubted = |what: &NetworkCacheKey| self.invalidated.keys().any(|key| what.covers(key));
-        let is_old =
-            |what: &&NetworkCacheKey| !needed.contains(*what) && (!self.is_fresh(what, asked, now) || doubted(what));
+        let is_old = |what: &&NetworkCacheKey| {
+            !needed.contains(*what) && !is_reading(what) && (!self.is_fresh(what, asked, now) || doubted(what))
+        };
         let old: Vec<NetworkCacheKey> = self.reads.keys().filter(is_old).cloned().collect();
         for what in old {
             self.reads.remove(&what);

@@ -28,8 +28,8 @@ impl Cloud {
         self.world.azure().add_fault(Fault::new(Effect::Delay(10 * SECOND)).method("GET").path(path));
     }
 
-    /// Looks, and returns how long that took, what was seen, and what was not.
-    async fn timed_look(&self, query: &NetworkQuery) -> (Duration, Arc<ObservedNetwork>, Vec<NetworkReadFailure>) {
+    /// Reads, and returns how long that took, what was read, and what was not.
+    async fn timed_read(&self, query: &NetworkQuery) -> (Duration, Arc<ObservedNetwork>, Vec<NetworkReadFailure>) {
         let start = Instant::now();
         let (observed, unread) = self.observer.observe(query, URGENCY).await.unwrap();
         (start.elapsed(), observed, unread)
@@ -41,10 +41,10 @@ impl Cloud {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_named_read_delays_one_look_by_a_second() {
+async fn a_late_named_read_delays_one_plan_by_a_second() {
     let (cloud, query) = cloud_with_group();
     cloud.delay("*/resourceGroups/elsewhere/*");
-    let (took, observed, unread) = cloud.timed_look(&query).await;
+    let (took, observed, unread) = cloud.timed_read(&query).await;
     assert!(took >= SECOND && took < 2 * SECOND, "{took:?}");
     assert!(observed.security_group.is_some() && observed.public_ips.is_empty());
     assert_eq!(cloud.reads_of_group(), 2, "one of each group");
@@ -52,11 +52,11 @@ async fn a_late_named_read_delays_one_look_by_a_second() {
     assert_eq!(failure.error.class, ArmErrorClass::Busy);
     assert!(failure.error.to_string().contains("/resourceGroups/elsewhere/"), "{}", failure.error);
 
-    let (took, _, unread) = cloud.timed_look(&query).await;
+    let (took, _, unread) = cloud.timed_read(&query).await;
     assert!(took < SECOND / 10 && unread.len() == 1, "{took:?}: {unread:?}");
 
     sleep(10 * SECOND).await;
-    let (took, observed, unread) = cloud.timed_look(&query).await;
+    let (took, observed, unread) = cloud.timed_read(&query).await;
     assert!(took < SECOND / 10 && unread.is_empty(), "{took:?}: {unread:?}");
     assert_eq!(observed.public_ips.len(), 1);
     assert_eq!(cloud.reads_of_group(), 0, "the first read is used");
@@ -66,7 +66,7 @@ async fn a_late_named_read_delays_one_look_by_a_second() {
 async fn named_reads_are_waited_for_as_long_as_common_ones() {
     let (cloud, query) = cloud_with_group();
     cloud.delay("*");
-    let (took, observed, unread) = cloud.timed_look(&query).await;
+    let (took, observed, unread) = cloud.timed_read(&query).await;
     assert!(took < 12 * SECOND && unread.is_empty(), "{took:?}: {unread:?}");
     assert_eq!(observed.public_ips.len(), 1);
 }
@@ -75,10 +75,10 @@ async fn named_reads_are_waited_for_as_long_as_common_ones() {
 async fn a_named_read_that_fails_late_is_reported() {
     let (cloud, query) = cloud_with_group();
     cloud.world.azure().add_fault(Fault::refuse(503, "ServiceUnavailable").path("*/resourceGroups/elsewhere/*"));
-    let (_, _, unread) = cloud.timed_look(&query).await;
+    let (_, _, unread) = cloud.timed_read(&query).await;
     assert_eq!(unread[0].error.class, ArmErrorClass::Busy, "the client still tries");
     sleep(5 * SECOND).await;
-    let (took, _, unread) = cloud.timed_look(&query).await;
+    let (took, _, unread) = cloud.timed_read(&query).await;
     assert_eq!((took, unread[0].error.class), (Duration::ZERO, ArmErrorClass::Transient), "{unread:?}");
     assert!(cloud.observer.denied().is_empty(), "others still read it");
 }

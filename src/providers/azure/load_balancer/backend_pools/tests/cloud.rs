@@ -90,8 +90,8 @@ impl Cloud {
     pub(super) fn reconfigured(&self, config: AzureConfig, migrate_api: bool) -> Self {
         let members = members(&self.arm, &self.inventory, &config, migrate_api);
         let (arm, inventory) = (self.arm.clone(), Arc::clone(&self.inventory));
-        let (world, resync_after) = (self.world.clone(), Mutex::default());
-        Self { world, members, config, migrate_api, may_lack_nodes: false, resync_after, arm, inventory }
+        let resync_after = Mutex::default();
+        Self { world: self.world.clone(), members, config, migrate_api, may_lack_nodes: false, resync_after, arm, inventory }
     }
 
     pub(super) fn load_balancer_id(&self, name: &str) -> ResourceId {
@@ -167,7 +167,7 @@ impl Cloud {
 
     /// Carries out a plan to its end.
     async fn write(&self, plan: &PoolPlan, started: Instant, urgency: Urgency) -> Result<PoolSyncSummary, PoolSyncError> {
-        self.members.begin(plan);
+        let round = self.members.begin(plan);
         let (sender, mut ends) = mpsc::unbounded_channel();
         let collect = async {
             let mut ended = Vec::new();
@@ -178,7 +178,7 @@ impl Cloud {
         };
         let writes = self.members.write(plan, started, self, urgency, PoolWriteEnds(sender));
         let ((), ended) = futures::future::join(writes, collect).await;
-        self.members.end(&ended);
+        self.members.end(round, &ended);
         let mut outcome = PoolSyncOutcome::planned(plan);
         ended.into_iter().for_each(|end| outcome.merge(end.outcome));
         let deferred = outcome.deferred.then_some(pools::POWERED_OFF_RESYNC);

@@ -106,12 +106,12 @@ async fn what_only_some_need_fails_only_them() {
 async fn a_batch_that_cannot_be_planned_delays_no_later_one() {
     let unplanned = judged(|_| Err(AttemptError::Cloud(CloudError::failed("the plan of this batch panicked"))));
     let quarantine = ServiceQuarantine::default();
-    let answers = commit_batch(&unplanned, asks(32), &quarantine).await;
-    assert_eq!((answers.len(), failed(&answers).len()), (32, 32));
+    let results = commit_batch(&unplanned, asks(32), &quarantine).await;
+    assert_eq!((results.len(), failed(&results).len()), (32, 32));
     assert_eq!(*unplanned.attempts.lock(), [32], "the batch is not split");
 
     let planned = judged(|_| Ok(()));
-    let answers = commit_batch(&planned, asks(32), &quarantine).await;
-    assert_eq!((answers.len(), failed(&answers).len()), (32, 0));
+    let results = commit_batch(&planned, asks(32), &quarantine).await;
+    assert_eq!((results.len(), failed(&results).len()), (32, 0));
     assert_eq!(*planned.attempts.lock(), [32], "no Service is in quarantine");
 }

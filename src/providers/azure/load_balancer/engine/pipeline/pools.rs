@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    super::{backend_pools, pool_answers::PoolAnswer, progress::PipelineStage},
+    super::{backend_pools, pool_readiness::PoolReadiness, progress::PipelineStage},
     QueuedRequest, ServicePipeline, batch_result, merge_requests,
 };
 use crate::{
@@ -24,61 +24,64 @@ const MAX_FILL_DELAY: Duration = Duration::from_secs(120);
 const MAX_SYNC_DELAY: Duration = Duration::from_secs(30);
 
 impl ServicePipeline {
-    /// Waits until each pool of the Service has a member, if a machine can join it. Who is deleted waits for nobody: Nodes behind a load
-    /// balancer that has gone belong to another entry.
+    /// Waits until each pool of the Service has a member, if a machine can join it.
+    ///
+    /// A deletion does not wait: Nodes behind a deleted load balancer belong to another entry.
     pub(super) async fn join_pools(&self, request: &ServiceRequest, queued: impl Fn() -> QueuedRequest) -> CloudResult<()> {
         if matches!(request, ServiceRequest::Delete(..)) {
             if self.context.settings.has_entries() && !backend_pools::is_synced(&self.context) {
                 let begun = batch_result(self.pools.submit(queued(), None, |turns| self.join(turns)).await);
                 let begun = begun.and_then(|begun| begun);
-                begun
-                    .err()
-                    .into_iter()
-                    .for_each(|error| tracing::warn!(%error, "nodes are not in their back-end pools yet"));
+                begun.err().into_iter().for_each(|error| tracing::warn!(%error, "nodes are not in their backend pools yet"));
             }
             return Ok(());
         }
         self.report_stage(request, PipelineStage::BackendPools);
         let running = self.context.pool_metrics.join(request);
-        let joined = self.fill_pools(queued).await;
+        // Rules that lead to machines are written for those that have joined.
+        let settles = request.spec().is_some_and(|spec| !spec.floating_ip);
+        let joined = self.fill_pools(queued, settles).await;
         running.into_iter().for_each(|one| one.end(joined.is_ok()));
         joined
     }
 
-    async fn fill_pools(&self, queued: impl Fn() -> QueuedRequest) -> CloudResult<()> {
-        let until = Instant::now() + MAX_FILL_DELAY;
-        while Instant::now() < until {
+    /// `settles`: whether to wait a while for machines that are still joining.
+    async fn fill_pools(&self, queued: impl Fn() -> QueuedRequest, settles: bool) -> CloudResult<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < MAX_FILL_DELAY {
             let ends = self.context.backend_pools.ends();
-            let answer = batch_result(self.pools.submit(queued(), None, |turns| self.join(turns)).await)??;
-            if answer == PoolAnswer::Ready {
-                return Ok(());
+            let readiness = batch_result(self.pools.submit(queued(), None, |turns| self.join(turns)).await)??;
+            match readiness {
+                PoolReadiness::Filling => {}
+                PoolReadiness::Joining if settles && begun.elapsed() < MODEL_WAIT => {}
+                PoolReadiness::Joining | PoolReadiness::Ready => return Ok(()),
             }
             self.context.backend_pools.wait_for_end(ends).await;
         }
-        let message = "no machine has joined a back-end pool of the Service yet".to_owned();
+        let message = "no machine has joined a backend pool of the Service yet".to_owned();
         Err(CloudError::RetryAfter { after: MODEL_WAIT, message })
     }
 
-    async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<PoolAnswer>> {
+    async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<PoolReadiness>> {
         let (requests, urgency) = merge_requests(turns);
         self.context.newcomers.all_here(MAX_NEWCOMER_DELAY).await;
         let begun = backend_pools::join(&self.context, &requests, urgency).await;
-        let answer = |request: &ServiceRequest| match &begun {
-            Ok(round) => round.answers.of(request.identity()),
+        let readiness = |request: &ServiceRequest| match &begun {
+            Ok(round) => round.pools.of(request.identity()),
             Err(error) => Err(error.clone()),
         };
-        requests.iter().map(answer).collect()
+        requests.iter().map(readiness).collect()
     }
 
-    /// Has each machine written once that is not in its pools. A write that takes long goes on without being waited for, so that newer Nodes join.
+    /// Has each machine written once that is not in its pools. A slow write continues in the background, so that newer Nodes join.
     pub(super) async fn sync_members(&self) -> CloudResult<()> {
         let round = backend_pools::join(&self.context, &[], Urgency::Node).await?;
         let Some(result) = round.result else { return Ok(()) };
         match timeout(MAX_SYNC_DELAY, result).await {
             Ok(Ok(Err(error))) => Err(error.into()),
-            Ok(Ok(Ok(_))) if !round.is_held => Ok(()),
+            Ok(Ok(Ok(_))) if !round.is_blocked => Ok(()),
             _ => {
-                let message = "writes of machines to back-end pools have not ended yet".to_owned();
+                let message = "writes of machines to backend pools have not ended yet".to_owned();
                 Err(CloudError::RetryAfter { after: MODEL_WAIT, message })
             }
         }

@@ -293,7 +293,7 @@ async fn what_nobody_needs_is_forgotten_when_it_is_old_or_doubted() {
         known.read(NetworkCacheKey::PublicIps(group("other")), NetworkReadResult::PublicIps(vec![elsewhere]));
         let look = |known: &mut Known| {
             let asked = known.knowledge.next_sequence();
-            known.knowledge.evict(&known.need, asked, known.now);
+            known.knowledge.evict(&known.need, asked, known.now, |_| false);
             known.knowledge.observed().public_ips.len()
         };
         assert_eq!(look(&mut known), 2, "it is still good");

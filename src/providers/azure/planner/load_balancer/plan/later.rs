@@ -31,8 +31,9 @@ pub struct LaterChange {
     pub(super) before: Option<ArmLoadBalancer>,
 }
 
-/// Returns the changes of the steps after `network`. `written`: what there will be after it; afterwards, what there will be in the end. What
-/// `network` says of all but load balancers becomes what the last step says.
+/// Returns the changes of the steps after `network`.
+///
+/// `written`: the documents after it; then those after the last step. All of `network` but load balancers becomes that of the last step.
 pub(super) fn later_steps(
     network: &mut NetworkPlan,
     written: &mut ObservedNetwork,

@@ -223,6 +223,15 @@ impl NetworkReads {
         {
             return Some(BlockedBy::Reference(Box::new(unread.clone())));
         }
+        // What it named before would be left there.
+        let former = public_ip_groups(observed, std::iter::once(request.identity()));
+        let mut passing = self.failures.iter().filter(|unread| !is_lasting(&unread.error));
+        let is_former = |unread: &&NetworkReadFailure| {
+            former.iter().any(|group| NetworkCacheKey::PublicIps(group.clone()).covers(&unread.key.clone().normalized()))
+        };
+        if let Some(unread) = passing.find(is_former) {
+            return Some(BlockedBy::Reference(Box::new(unread.clone())));
+        }
         let error = self.unread_zones.as_ref()?;
         // Zones of front ends cannot be changed later.
         let is_new = matches!(request, ServiceRequest::Ensure(spec) if status(observed, spec, settings).is_empty());

@@ -117,7 +117,7 @@ pub struct PoolPlan {
     /// Documents to write, in this order; neighbors of one kind are written side by side.
     pub changes: Vec<PoolChange>,
     /// Changes that wait for a write in flight.
-    pub held: Vec<PoolChange>,
+    pub blocked: Vec<PoolChange>,
     /// Changes that failed recently and are paused, with the reason.
     pub failing: Vec<(PoolChange, ArmError)>,
     /// Pools without a member.
@@ -258,7 +258,7 @@ impl<'a> PoolPlanner<'a> {
         self.evict(&pools, &LeaveReason::LoadBalancersGo(names));
         // Who is still joining them leaves them afterwards.
         let in_flight = self.input.memory.in_flight.values().map(|write| write.change.as_ref());
-        self.plan.held.extend(in_flight.filter(|change| pools.iter().any(|pool| change.fills(&pool.id))).cloned());
+        self.plan.blocked.extend(in_flight.filter(|change| pools.iter().any(|pool| change.joins(&pool.id))).cloned());
     }
 
     fn follow_nodes(&mut self, observed: &ObservedNetwork, unfilled: &[ResourceId]) {
@@ -340,18 +340,18 @@ impl<'a> PoolPlanner<'a> {
             let leaves = |other: &PoolChange| matches!(change.kind, PoolChangeKind::Pool(_)) && other.leaves(&change.id);
             let paused = paused.get(&change.id).filter(|paused| paused.until > self.input.now);
             let paused = paused.filter(|paused| paused.kind.is_same(&change.kind));
-            let is_held = self.input.memory.holds_back(&change, self.input.now) || self.plan.held.iter().any(leaves);
-            if let (true, PoolChangeKind::Migration(names)) = (is_held || paused.is_some(), &change.kind) {
+            let is_blocked = self.input.memory.holds_back(&change, self.input.now) || self.plan.blocked.iter().any(leaves);
+            if let (true, PoolChangeKind::Migration(names)) = (is_blocked || paused.is_some(), &change.kind) {
                 unmigrated.extend(names.iter().map(|name| change.id.child("backendAddressPools", name)));
             }
             match paused {
                 Some(PausedWrite { error: Some(error), .. }) => self.fail(change, error.clone()),
-                // Nobody waits for it.
+                // No Service waits for it.
                 Some(_) if change.is_of_orphan() => {
                     self.plan.resync_after = self.plan.resync_after.into_iter().chain([POWERED_OFF_RESYNC]).min();
                 }
                 Some(_) => {}
-                None if is_held => self.plan.held.push(change),
+                None if is_blocked => self.plan.blocked.push(change),
                 None => self.plan.changes.push(change),
             }
         }

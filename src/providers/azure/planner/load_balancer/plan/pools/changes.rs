@@ -157,6 +157,21 @@ impl PoolChange {
         }
     }
 
+    /// Returns the load balancers whose pools this fills.
+    pub fn load_balancers(&self) -> Vec<ResourceId> {
+        match &self.kind {
+            PoolChangeKind::Member(update) => update.patch.join.iter().filter_map(ResourceId::parent).collect(),
+            PoolChangeKind::Pool(_) => self.id.parent().into_iter().collect(),
+            PoolChangeKind::Migration(_) => vec![self.id.clone()],
+            PoolChangeKind::Model(_) => Vec::new(),
+        }
+    }
+
+    /// Whether this puts machines into a pool, now or later.
+    pub(super) fn joins(&self, pool: &ResourceId) -> bool {
+        self.fills(pool) || self.patch().is_some_and(|patch| patch.join.contains(pool))
+    }
+
     /// Whether this takes something out of a pool.
     pub(super) fn leaves(&self, pool: &ResourceId) -> bool {
         self.patch().is_some_and(|patch| patch.leave.contains(pool))

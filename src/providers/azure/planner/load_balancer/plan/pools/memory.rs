@@ -1,4 +1,4 @@
-//! What is remembered of members of pools and no document tells. Pure.
+//! Memory of pool members that is in no document. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use crate::providers::azure::arm::{ArmError, ResourceId};
 /// Longest that the instances of a scale set wait for the write of its model.
 pub const MODEL_WAIT: Duration = Duration::from_secs(10);
 
-/// What no document tells: lost with the process.
+/// What is in no document: lost with the process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolMemory {
     /// Members without a Node.
@@ -32,13 +32,23 @@ pub struct PoolMemory {
     pub paused: BTreeMap<ResourceId, PausedWrite>,
     /// Documents whose writes have not ended.
     pub in_flight: BTreeMap<ResourceId, WriteInFlight>,
+    /// Number of plans that were carried out.
+    pub rounds: u64,
 }
 
 impl PoolMemory {
-    /// Takes out a write in flight that has ended. Returns whether a later plan waits for it.
+    /// Takes out a write of a plan that has ended. Returns whether a later plan waits for it.
     ///
     /// `pause`: how long it is not repeated, and why it failed, if it did.
-    pub fn end_write(&mut self, id: &ResourceId, pause: Option<(Duration, Option<ArmError>)>, now: Instant) -> bool {
+    pub fn end_write(
+        &mut self,
+        (round, id): (u64, &ResourceId),
+        pause: Option<(Duration, Option<ArmError>)>,
+        now: Instant,
+    ) -> bool {
+        if self.in_flight.get(id).is_none_or(|write| write.round != round) {
+            return false;
+        }
         let Some(WriteInFlight { change, is_awaited, .. }) = self.in_flight.remove(id) else { return false };
         self.paused.retain(|_, paused| paused.until > now);
         if let Some((pause, error)) = pause {
@@ -46,6 +56,44 @@ impl PoolMemory {
             self.paused.insert(id.clone(), PausedWrite { kind, until: now + pause, error });
         }
         is_awaited
+    }
+
+    /// Begins to carry out a plan. Returns its number.
+    ///
+    /// The plan does not know the result of writes in flight that it does not repeat, so another plan follows them.
+    pub fn begin(&mut self, changes: &[PoolChange], blocked: &[PoolChange], now: Instant) -> u64 {
+        let repeated: BTreeMap<&ResourceId, &PoolChange> = blocked.iter().map(|change| (&change.id, change)).collect();
+        for (id, write) in &mut self.in_flight {
+            let is_repeated = repeated.get(id).is_some_and(|change| change.kind.is_same(&write.change.kind));
+            write.is_awaited |= !is_repeated;
+        }
+        blocked.iter().for_each(|change| self.mark_blockers(change));
+        self.rounds += 1;
+        let round = self.rounds;
+        let begun = changes.iter().map(|change| {
+            let write = WriteInFlight { change: Arc::new(change.clone()), since: now, round, is_awaited: false };
+            (change.id.clone(), write)
+        });
+        self.in_flight.extend(begun);
+        round
+    }
+
+    /// Records which writes of other documents a change waits for.
+    fn mark_blockers(&mut self, change: &PoolChange) {
+        let first = match &change.kind {
+            PoolChangeKind::Member(update) => update.resource.scale_set(),
+            PoolChangeKind::Pool(_) => change.id.parent(),
+            PoolChangeKind::Migration(_) | PoolChangeKind::Model(_) => None,
+        };
+        let first = first.and_then(|id| self.in_flight.get_mut(&id));
+        first.into_iter().for_each(|write| write.is_awaited = true);
+        for (id, write) in &mut self.in_flight {
+            write.is_awaited |= match &change.kind {
+                PoolChangeKind::Pool(_) => write.change.leaves(&change.id),
+                PoolChangeKind::Migration(_) => id.parent().as_ref() == Some(&change.id),
+                PoolChangeKind::Member(_) | PoolChangeKind::Model(_) => break,
+            };
+        }
     }
 
     /// Returns a change as the next plan has it if nothing else differs: it repeats a failed write.
@@ -87,7 +135,7 @@ pub struct PausedWrite {
     /// What was to be written. Another change is written at once.
     pub kind: PoolChangeKind,
     pub until: Instant,
-    /// Why the write failed; `None`: the document needs no write, or nobody waits for it.
+    /// Why the write failed; `None`: the document needs no write, or no Service waits for it.
     pub error: Option<ArmError>,
 }
 
@@ -96,6 +144,115 @@ pub struct PausedWrite {
 pub struct WriteInFlight {
     pub change: Arc<PoolChange>,
     pub since: Instant,
-    /// Whether a later plan changes the document otherwise.
+    /// Number of the plan.
+    pub round: u64,
+    /// Whether a later plan has a change that waits for it.
     pub is_awaited: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::{
+        arm::{ArmErrorClass, network::BackendAddressPool},
+        planner::load_balancer::{
+            desired::{pool_members::node_ip_configuration::PoolMembershipPatch, samples},
+            pools::{member_resource::PoolMemberResource, member_updates::LeaveReason},
+        },
+        samples::arm_error,
+    };
+
+    const MACHINE: &str = "virtualMachineScaleSets/v/virtualMachines/0";
+
+    fn compute(path: &str) -> ResourceId {
+        ResourceId::parse(&samples::network(path).replace("Microsoft.Network", "Microsoft.Compute")).unwrap()
+    }
+
+    fn balancer() -> ResourceId {
+        ResourceId::parse(&samples::network("loadBalancers/l")).unwrap()
+    }
+
+    fn pool() -> ResourceId {
+        balancer().child("backendAddressPools", "p")
+    }
+
+    fn member(leave: Vec<ResourceId>) -> PoolChange {
+        let patch = PoolMembershipPatch { leave, ..PoolMembershipPatch::default() };
+        let (resource, leave_reason) = (PoolMemberResource::Instance(compute(MACHINE)), LeaveReason::NotInPool);
+        PoolChange::of_member(PoolMemberUpdate { resource, node: "n".to_owned(), patch, leave_reason })
+    }
+
+    fn written() -> PoolChange {
+        PoolChange::of_pool(pool(), &BackendAddressPool::default(), BackendAddressPool::default())
+    }
+
+    fn flying(change: &PoolChange, now: Instant) -> PoolMemory {
+        let write = WriteInFlight { change: Arc::new(change.clone()), since: now, round: 0, is_awaited: false };
+        PoolMemory { in_flight: BTreeMap::from([(change.id.clone(), write)]), ..PoolMemory::default() }
+    }
+
+    #[test]
+    fn changes_are_blocked_by_writes_of_their_documents() {
+        let now = Instant::now();
+        let model = PoolChange::of_model(
+            compute("virtualMachineScaleSets/v"),
+            PoolMembershipPatch::default(),
+            &LeaveReason::NotInPool,
+        );
+        let migration = PoolChange::of_migration(balancer(), vec!["p".to_owned()]);
+        for (in_flight, change, age, expected) in [
+            (member(Vec::new()), member(vec![pool()]), 600, true),
+            (model.clone(), member(Vec::new()), 9, true),
+            (model.clone(), member(Vec::new()), 10, false),
+            (member(Vec::new()), model, 0, false),
+            (member(vec![pool()]), written(), 600, true),
+            (member(Vec::new()), written(), 0, false),
+            (migration.clone(), written(), 600, true),
+            (written(), migration, 600, true),
+        ] {
+            let holds_back = flying(&in_flight, now).holds_back(&change, now + Duration::from_secs(age));
+            assert_eq!(holds_back, expected, "{in_flight:?} {change:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_follows_the_writes_that_its_changes_wait_for() {
+        let now = Instant::now();
+        let model = PoolChange::of_model(
+            compute("virtualMachineScaleSets/v"),
+            PoolMembershipPatch::default(),
+            &LeaveReason::NotInPool,
+        );
+        let migration = PoolChange::of_migration(balancer(), vec!["p".to_owned()]);
+        for (in_flight, change, expected) in [
+            (member(Vec::new()), member(Vec::new()), false),
+            (member(Vec::new()), member(vec![pool()]), true),
+            (model.clone(), member(Vec::new()), true),
+            (model.clone(), model, false),
+            (member(vec![pool()]), written(), true),
+            (migration.clone(), written(), true),
+            (written(), migration, true),
+            (member(Vec::new()), written(), true),
+        ] {
+            let mut memory = flying(&in_flight, now);
+            assert_eq!(memory.begin(&[], std::slice::from_ref(&change), now), 1);
+            assert_eq!(memory.end_write((0, &in_flight.id), None, now), expected, "{in_flight:?} {change:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_write_is_paused_as_the_next_plan_repeats_it() {
+        let (now, change) = (Instant::now(), member(vec![pool()]));
+        let mut memory = flying(&change, now);
+        let PoolChangeKind::Member(update) = &change.kind else { unreachable!() };
+        memory.failed_members.insert(update.resource.key(), update.as_ref().clone());
+        let error = Some(arm_error(ArmErrorClass::Invalid, "", "refused"));
+        assert!(!memory.end_write((1, &change.id), None, now) && !memory.in_flight.is_empty(), "another plan's");
+        assert!(!memory.end_write((0, &change.id), Some((Duration::from_secs(60), error.clone())), now));
+        assert!(memory.in_flight.is_empty());
+        let paused = &memory.paused[&change.id];
+        let PoolChangeKind::Member(repeated) = &paused.kind else { unreachable!() };
+        assert!(repeated.patch.last_write_failed && repeated.patch.leave == [pool()]);
+        assert_eq!((paused.until, &paused.error), (now + Duration::from_secs(60), &error));
+    }
 }

@@ -92,8 +92,8 @@ fn a_public_ip_that_a_front_end_has_but_the_list_lacks_is_not_made_anew() {
 }
 
 #[test]
-fn a_write_is_caused_by_services_whose_own_part_changes() {
-    let mut world = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a,default/b"), &json!({}))]);
+fn services_cause_writes_of_their_own_part() {
+    let mut network = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a,default/b"), &json!({}))]);
     let (a, b, c) = (service("a"), pinned("b", "20.0.0.1"), pinned("c", "20.0.0.1"));
     let labeled = with("a", |spec| spec.public_ip.dns_label = Some("web".into()));
     let mut tagged = b.clone();
@@ -104,12 +104,12 @@ fn a_write_is_caused_by_services_whose_own_part_changes() {
         ("tags", vec![ensure(a.clone()), ensure(tagged)], "b"),
         ("a Service leaves", vec![ensure(a.clone()), remove(&b)], "b"),
     ] {
-        let writes = world.plan(&requests, &[]).writes;
+        let writes = network.plan(&requests, &[]).writes;
         assert_eq!((writes.len(), &writes[0].causes), (1, &vec![who(expected)]), "{case}");
         assert_eq!(writes[0].services.len(), requests.len(), "{case}");
     }
-    world.settings.tags.insert("cost".into(), "42".into());
-    let writes = world.plan(&[ensure(a), ensure(b)], &[]).writes;
+    network.settings.tags.insert("cost".into(), "42".into());
+    let writes = network.plan(&[ensure(a), ensure(b)], &[]).writes;
     assert_eq!(writes[0].causes, [who("a"), who("b")], "no part of a Service differs");
 }
 
