@@ -227,7 +227,7 @@ fn annotate(service: &mut Service, key: &str, value: Option<&str>) {
     }
 }
 
-fn is_ready(service: &Service) -> bool {
+pub(super) fn is_ready(service: &Service) -> bool {
     conditions::current(service).is_some_and(|condition| condition.reason == "Ready")
 }
 

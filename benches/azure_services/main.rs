@@ -4,11 +4,12 @@
 //!
 //! `-- 200` makes so many Services at once and nothing else, `-- delete 1500` deletes so many at once. `-- hostile` makes only those that are
 //! as large as the API server takes, in three shapes, next to 200 EndpointSlices of 1,000 Nodes that do not exist. `-- contention` plays only
-//! other writers, and Services that compete for what Azure limits.
+//! other writers, and Services that compete for what Azure limits. `-- hang` plays only writes that never end.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark ends where what it needs is missing")]
 
 mod contention;
+mod hang;
 mod place;
 #[path = "../support/program.rs"]
 mod program;
@@ -84,6 +85,10 @@ fn main() {
             Some(count) => vec![some(count).await],
             None if is_asked("hostile") => all_hostile(0.0).await,
             None if is_asked("contention") => Box::pin(contention::all()).await,
+            None if is_asked("hang") => {
+                hang::all().await;
+                Vec::new()
+            }
             None => all().await,
         }
     });
@@ -123,6 +128,10 @@ async fn all() -> Vec<Row> {
     let ordinary = rows.iter().map(|row| row.own).fold(0.0, f64::max);
     rows.extend(all_hostile(ordinary).await);
     rows.extend(Box::pin(contention::all()).await);
+    // The same is asserted on a paused clock.
+    if is_shipped() {
+        Box::pin(hang::all()).await;
+    }
     rows
 }
 

@@ -161,8 +161,9 @@ impl BackendPoolSyncer {
     pub fn end(&self, round: u64, ends: &[PoolWriteEnd]) -> bool {
         let (now, mut memory) = (Instant::now(), self.lock_memory());
         let awaited = ends.iter().filter(|end| memory.end_write((round, &end.id), end.pause(), now)).count();
-        drop(memory);
+        // Under the lock, so that a plan that has begun before knows that its memory is old.
         self.ends.update(|ends| *ends += 1);
+        drop(memory);
         awaited > 0
     }
 
@@ -174,7 +175,7 @@ impl BackendPoolSyncer {
         in_flight.map(|change| PoolWriteEnd { id: change.id.clone(), outcome: PoolSyncOutcome::default() }).collect()
     }
 
-    /// Whether a write of one of these documents is in flight.
+    /// Returns `true` if a write of one of these documents is in flight.
     pub fn has_in_flight(&self, changes: &[PoolChange]) -> bool {
         let memory = self.lock_memory();
         changes.iter().any(|change| memory.in_flight.contains_key(&change.id))

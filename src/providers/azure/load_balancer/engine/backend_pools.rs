@@ -98,6 +98,7 @@ pub(super) async fn join(
 ) -> CloudResult<PoolRound> {
     let lease = context.hold_lease().await?;
     let planning = context.pool_planning.lock().await;
+    context.lock_pool_sync().is_plan_due = false;
     let Some(nodes) = context.hosts() else { return Ok(PoolRound::default()) };
     let urgency = join_urgency(context, nodes.len(), urgency);
     let since = context.invalidate_pool_sync();
@@ -108,6 +109,9 @@ pub(super) async fn join(
     let (started, ends) = (Instant::now(), context.backend_pools.ends());
     // With all that the requests need: what a read does not need may be forgotten, and with it addresses for a status.
     let StagePlan { plan, input } = context.plan(&StagePlanRequest::write(PlanScope::Members, requests, urgency)).await?;
+    if context.lock_pool_sync().is_retired {
+        return Ok(PoolRound::default());
+    }
     let (plan, observed) = (plan.pools, input.observed);
     let (context, requests) = (Arc::clone(context), requests.to_vec());
     let memory = context.backend_pools.memory();
@@ -120,7 +124,7 @@ pub(super) async fn join(
     let is_blocked = !plan.blocked.is_empty();
     if is_blocked && context.backend_pools.ends() != ends {
         // What it waits for may have ended meanwhile.
-        tokio::spawn(join_again(Arc::clone(&context)));
+        plan_again(&context);
     }
     let writes = PoolWrites { context, plan, observed, local, requests, started, urgency, goal, round: 0, _lease: lease };
     let result = writes.begin(planning).await;
@@ -195,7 +199,7 @@ impl PoolWrites {
         outcome
     }
 
-    /// Load balancers whose members have changed look different now.
+    /// Records ends of writes. The load balancers of their pools have changed.
     fn record(&self, ended: &[PoolWriteEnd]) {
         let failures: Vec<&PoolSyncFailure> = ended.iter().flat_map(|end| &end.outcome.failures).collect();
         if let Some(error) = interface_error(&failures) {
@@ -210,7 +214,7 @@ impl PoolWrites {
 
     fn end(&self, ended: &[PoolWriteEnd]) {
         if self.context.backend_pools.end(self.round, ended) {
-            tokio::spawn(join_again(Arc::clone(&self.context)));
+            plan_again(&self.context);
         }
     }
 
@@ -240,14 +244,19 @@ impl Drop for PoolWrites {
     }
 }
 
+/// Begins another plan, unless one is about to begin.
+fn plan_again(context: &Arc<StageContext>) {
+    if !std::mem::replace(&mut context.lock_pool_sync().is_plan_due, true) {
+        tokio::spawn(join_again(Arc::clone(context)));
+    }
+}
+
 /// Plans again after a write that a plan waits for. Boxed, since a round may begin another one.
 fn join_again(context: Arc<StageContext>) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        if context.lock_pool_sync().is_retired {
-            return;
-        }
         if let Err(error) = self::join(&context, &[], Urgency::Node).await {
-            tracing::warn!(%error, "some machines are not in their back-end pools yet");
+            context.lock_pool_sync().is_plan_due = false;
+            tracing::warn!(%error, "some machines are not in their backend pools yet");
         }
     })
 }
@@ -394,7 +403,7 @@ impl StageContext {
         self.lock_pool_sync().invalidate()
     }
 
-    /// The members of pools of these load balancers have changed.
+    /// Records that members of pools of these load balancers have changed.
     fn note_changed_pools<'a>(&self, load_balancers: impl IntoIterator<Item = &'a ResourceId>) {
         for balancer in load_balancers {
             self.lock_pool_sync().machine_rules.note_change();

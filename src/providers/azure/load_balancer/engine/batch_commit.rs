@@ -61,7 +61,7 @@ pub(super) trait BatchStage: Sync {
     type Output: Send;
     /// What it does, for messages.
     fn action(&self) -> &'static str;
-    /// Whether a result says something about the request: not if the Service comes again.
+    /// Returns `true` if a result is final: not if the Service comes again.
     fn is_settled(_: &Self::Output) -> bool {
         true
     }

@@ -2,6 +2,8 @@
 //!
 //! In: asks whose public IPs are there. Out: what each got, and which public IPs can go now.
 
+mod busy;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -10,6 +12,7 @@ use std::{
 use async_trait::async_trait;
 use futures::future::{join, join_all};
 
+use self::busy::{BusyServices, keys_of, leave_out, needing};
 use super::{
     backend_pools::{self, LoadBalancerDeletion},
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
@@ -182,51 +185,6 @@ impl LoadBalancerStage<'_> {
         Err(CloudError::failed(format!("load balancers modified concurrently; gave up after {MAX_CONFLICTS} attempts"))
             .into())
     }
-}
-
-/// Those who wait for documents that another batch writes, with these.
-type BusyServices = BTreeMap<ServiceIdentity, BTreeSet<String>>;
-
-/// Returns what a plan occupies: the load balancers that change and the Services that request it.
-///
-/// If addresses move, it occupies everything: Azure could give another Service an address that moves.
-fn keys_of<'a>(plan: &NetworkPlan, requests: impl Iterator<Item = &'a ServiceRequest>) -> BTreeSet<String> {
-    let changes = &plan.load_balancers.changes;
-    let waves: BTreeSet<u8> = changes.iter().map(|change| change.wave).collect();
-    if plan.load_balancers.is_interim || waves.len() > 1 {
-        return BTreeSet::from([ALL.to_owned()]);
-    }
-    changes.iter().map(|change| change.id.key()).chain(requests.map(|request| request.identity().key.clone())).collect()
-}
-
-/// Returns the Services that cause changes of documents that are occupied, and those of an earlier request that is still written.
-fn needing(
-    occupied: &BTreeSet<String>,
-    plan: &NetworkPlan,
-    causes: &[BTreeSet<ServiceIdentity>],
-    requests: &[ServiceRequest],
-) -> BusyServices {
-    let mut needing = BusyServices::new();
-    let mut add = |service: &ServiceIdentity, key: &str| {
-        needing.entry(service.clone()).or_default().insert(key.to_owned());
-    };
-    for (change, causes) in plan.load_balancers.changes.iter().zip(causes) {
-        let key = change.id.key();
-        let key = if occupied.contains(ALL) { ALL } else { &key };
-        if occupied.contains(key) {
-            causes.iter().for_each(|service| add(service, key));
-        }
-    }
-    let earlier = requests.iter().map(ServiceRequest::identity).filter(|service| occupied.contains(&service.key));
-    earlier.for_each(|service| add(service, &service.key));
-    needing
-}
-
-/// Takes out the changes of documents that are occupied. Nobody waits for these.
-fn leave_out(occupied: &BTreeSet<String>, plan: &mut NetworkPlan, causes: &mut Vec<BTreeSet<ServiceIdentity>>) {
-    let changes = std::mem::take(&mut plan.load_balancers.changes).into_iter().zip(std::mem::take(causes));
-    let is_free = |id: &ResourceId| !occupied.contains(&id.key()) && !occupied.contains(ALL);
-    (plan.load_balancers.changes, *causes) = changes.filter(|(change, _)| is_free(&change.id)).unzip();
 }
 
 /// Load balancers that were not written, and why the first of them was not.

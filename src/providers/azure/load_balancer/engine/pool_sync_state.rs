@@ -14,6 +14,8 @@ pub(super) struct PoolSyncState {
     pub(super) synced: Option<PoolSyncRecord>,
     /// Whether security rules that lead to machines follow them.
     pub(super) machine_rules: MachineRuleState,
+    /// Whether a plan of members is about to begin.
+    pub(super) is_plan_due: bool,
     /// Whether another configuration has replaced this one, so that no plan follows those that are carried out.
     pub(super) is_retired: bool,
 }

@@ -73,7 +73,7 @@ impl ServicePipeline {
         requests.iter().map(readiness).collect()
     }
 
-    /// Has each machine written once that is not in its pools. A slow write continues in the background, so that newer Nodes join.
+    /// Writes each machine once that is not in its pools. A slow write continues in the background, so that newer Nodes join.
     pub(super) async fn sync_members(&self) -> CloudResult<()> {
         let round = backend_pools::join(&self.context, &[], Urgency::Node).await?;
         let Some(result) = round.result else { return Ok(()) };
