@@ -67,7 +67,11 @@ impl PoolMemory {
             let is_repeated = repeated.get(id).is_some_and(|change| change.kind.is_same(&write.change.kind));
             write.is_awaited |= !is_repeated;
         }
-        blocked.iter().for_each(|change| self.mark_blockers(change));
+        let blockers: Vec<ResourceId> =
+            blocked.iter().flat_map(|change| self.blockers(change)).map(|(id, _)| id.clone()).collect();
+        for id in blockers {
+            self.in_flight.entry(id).and_modify(|write| write.is_awaited = true);
+        }
         self.rounds += 1;
         let round = self.rounds;
         let begun = changes.iter().map(|change| {
@@ -76,24 +80,6 @@ impl PoolMemory {
         });
         self.in_flight.extend(begun);
         round
-    }
-
-    /// Records which writes of other documents a change waits for.
-    fn mark_blockers(&mut self, change: &PoolChange) {
-        let first = match &change.kind {
-            PoolChangeKind::Member(update) => update.resource.scale_set(),
-            PoolChangeKind::Pool(_) => change.id.parent(),
-            PoolChangeKind::Migration(_) | PoolChangeKind::Model(_) => None,
-        };
-        let first = first.and_then(|id| self.in_flight.get_mut(&id));
-        first.into_iter().for_each(|write| write.is_awaited = true);
-        for (id, write) in &mut self.in_flight {
-            write.is_awaited |= match &change.kind {
-                PoolChangeKind::Pool(_) => write.change.leaves(&change.id),
-                PoolChangeKind::Migration(_) => id.parent().as_ref() == Some(&change.id),
-                PoolChangeKind::Member(_) | PoolChangeKind::Model(_) => break,
-            };
-        }
     }
 
     /// Returns a change as the next plan has it if nothing else differs: it repeats a failed write.
@@ -109,23 +95,31 @@ impl PoolMemory {
         repeated
     }
 
-    /// Whether a write in flight has to end before a change. Pools and migrations are writes of their load balancer, and instances follow the
-    /// model of their scale set.
-    pub(super) fn holds_back(&self, change: &PoolChange, now: Instant) -> bool {
-        let in_flight = &self.in_flight;
-        let has_model = |set: &ResourceId| {
-            in_flight.get(set).is_some_and(|write| now.saturating_duration_since(write.since) < MODEL_WAIT)
+    /// Returns the writes of other documents that a change waits for. Pools and migrations are writes of their load balancer, and instances
+    /// follow the model of their scale set.
+    fn blockers(&self, change: &PoolChange) -> Vec<(&ResourceId, &WriteInFlight)> {
+        let parent = match &change.kind {
+            PoolChangeKind::Member(update) => update.resource.scale_set(),
+            PoolChangeKind::Pool(_) => change.id.parent(),
+            PoolChangeKind::Migration(_) | PoolChangeKind::Model(_) => None,
         };
-        in_flight.contains_key(&change.id)
-            || match &change.kind {
-                PoolChangeKind::Member(update) => update.resource.scale_set().is_some_and(|set| has_model(&set)),
-                PoolChangeKind::Pool(_) => {
-                    let is_migrating = change.id.parent().is_some_and(|balancer| in_flight.contains_key(&balancer));
-                    is_migrating || in_flight.values().any(|write| write.change.leaves(&change.id))
-                }
-                PoolChangeKind::Migration(_) => in_flight.keys().any(|id| id.parent().as_ref() == Some(&change.id)),
-                PoolChangeKind::Model(_) => false,
-            }
+        let parent = parent.and_then(|id| self.in_flight.get_key_value(&id));
+        let leaves =
+            |write: &WriteInFlight| matches!(change.kind, PoolChangeKind::Pool(_)) && write.change.leaves(&change.id);
+        let is_part = |id: &ResourceId| id.parent().as_ref() == Some(&change.id);
+        // No member waits for another one, and there may be many.
+        let others =
+            matches!(change.kind, PoolChangeKind::Pool(_) | PoolChangeKind::Migration(_)).then_some(&self.in_flight);
+        let others = others.into_iter().flatten().filter(|(id, write)| leaves(write) || is_part(id));
+        parent.into_iter().chain(others).collect()
+    }
+
+    /// Returns `true` if a write in flight has to end before a change. Instances wait for their model for a while only.
+    pub(super) fn holds_back(&self, change: &PoolChange, now: Instant) -> bool {
+        let is_member = matches!(change.kind, PoolChangeKind::Member(_));
+        let is_recent = |write: &WriteInFlight| now.saturating_duration_since(write.since) < MODEL_WAIT;
+        self.in_flight.contains_key(&change.id)
+            || self.blockers(change).into_iter().any(|(_, write)| !is_member || is_recent(write))
     }
 }
 
@@ -186,6 +180,15 @@ mod tests {
         PoolChange::of_pool(pool(), &BackendAddressPool::default(), BackendAddressPool::default())
     }
 
+    fn model() -> PoolChange {
+        let (set, patch) = (compute("virtualMachineScaleSets/v"), PoolMembershipPatch::default());
+        PoolChange::of_model(set, patch, &LeaveReason::NotInPool)
+    }
+
+    fn migration() -> PoolChange {
+        PoolChange::of_migration(balancer(), vec!["p".to_owned()])
+    }
+
     fn flying(change: &PoolChange, now: Instant) -> PoolMemory {
         let write = WriteInFlight { change: Arc::new(change.clone()), since: now, round: 0, is_awaited: false };
         PoolMemory { in_flight: BTreeMap::from([(change.id.clone(), write)]), ..PoolMemory::default() }
@@ -194,12 +197,7 @@ mod tests {
     #[test]
     fn changes_are_blocked_by_writes_of_their_documents() {
         let now = Instant::now();
-        let model = PoolChange::of_model(
-            compute("virtualMachineScaleSets/v"),
-            PoolMembershipPatch::default(),
-            &LeaveReason::NotInPool,
-        );
-        let migration = PoolChange::of_migration(balancer(), vec!["p".to_owned()]);
+        let (model, migration) = (model(), migration());
         for (in_flight, change, age, expected) in [
             (member(Vec::new()), member(vec![pool()]), 600, true),
             (model.clone(), member(Vec::new()), 9, true),
@@ -218,12 +216,7 @@ mod tests {
     #[test]
     fn a_plan_follows_the_writes_that_its_changes_wait_for() {
         let now = Instant::now();
-        let model = PoolChange::of_model(
-            compute("virtualMachineScaleSets/v"),
-            PoolMembershipPatch::default(),
-            &LeaveReason::NotInPool,
-        );
-        let migration = PoolChange::of_migration(balancer(), vec!["p".to_owned()]);
+        let (model, migration) = (model(), migration());
         for (in_flight, change, expected) in [
             (member(Vec::new()), member(Vec::new()), false),
             (member(Vec::new()), member(vec![pool()]), true),
