@@ -49,7 +49,7 @@ const LONGEST_RETURN: Duration = Duration::from_secs(60);
 const LISTED: i32 = 16;
 /// One Service more than that.
 const SHARING: usize = 17;
-const PREFIX: &str = "service.beta.kubernetes.io/";
+pub(super) const PREFIX: &str = "service.beta.kubernetes.io/";
 
 /// Plays all scenarios, each in a cluster of its own. The one that asserts seconds under load runs alone, the others at the same time.
 pub(super) async fn all() -> Vec<Row> {
@@ -219,7 +219,7 @@ fn edit(service: &mut Service, round: u32) {
     annotate(service, "azure-allowed-ip-ranges", Some(range));
 }
 
-fn annotate(service: &mut Service, key: &str, value: Option<&str>) {
+pub(super) fn annotate(service: &mut Service, key: &str, value: Option<&str>) {
     let (annotations, key) = (service.metadata.annotations.get_or_insert_default(), format!("{PREFIX}{key}"));
     match value {
         Some(value) => drop(annotations.insert(key, value.to_owned())),

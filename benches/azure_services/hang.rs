@@ -1,106 +1,205 @@
-//! Writes that never end, and machines that Azure refuses: another Service is ready within 10 s.
-//!
-//! `tests/azure_services/hang.rs` plays more of them on a paused clock.
+//! Requests that never end or are refused: another Service is done within 10 s. The letters are those of
+//! `tests/azure_services/hang.rs`, which plays more of them on a paused clock.
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::{
-    azure::{Effect, Fault},
-    objects::{ObjectExt, load_balancer_service},
+use cloud_controller_manager::{
+    providers::azure::arm::ResourceId,
+    sandbox::{
+        azure::{Effect, Fault, RequestRecord, faults},
+        objects::{ObjectExt, ServiceExt, load_balancer_service},
+    },
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::time::{Instant, sleep};
 
 use super::{
     TICK,
-    contention::is_ready,
-    place::{Manager, Place},
+    contention::{PREFIX, annotate, is_ready},
+    place::{Manager, Place, addresses},
     responding,
 };
 
-/// Time from the first request that hangs or is refused until the other Service is created.
+/// Time from the first request that hangs or is refused until the other Service changes.
 const LEAD: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-const INTERNAL: &str = "service.beta.kubernetes.io/azure-load-balancer-internal";
-const NO_RULES: &str = "service.beta.kubernetes.io/azure-disable-load-balancer-nsg-rule";
+const MACHINES: &str = "*/virtualMachines/*";
+const SECURITY_GROUPS: &str = "Microsoft.Network/networkSecurityGroups";
+const RANGE: &str = "203.0.113.0/24";
 
-/// A trouble, and the Service that it must not delay.
+/// A trouble, and what it must not delay.
 struct Trouble {
-    name: &'static str,
+    letter: &'static str,
     effect: Effect,
-    /// Path of the writes that it is about.
-    path: &'static str,
-    /// Leads to the write.
+    /// Method and path of the requests that it is about.
+    request: (&'static str, &'static str),
+    /// Whether the program is stopped before the cause and started after it.
+    restarts: bool,
+    /// Leads to the request.
     cause: fn(&Place),
-    other: fn(Service) -> Service,
+    /// Changes another Service.
+    change: fn(&Place),
+    is_done: fn(&Place) -> bool,
 }
 
 /// Plays all scenarios at the same time, each in a cluster of its own.
 pub(super) async fn all() {
-    let same: fn(Service) -> Service = |service| service;
-    let refused = Effect::Refuse(409, "OperationNotAllowed".to_owned(), None);
-    let troubles = [
-        ("a machine hangs", Effect::HangOperation, "*/virtualMachines/*", join_machine as fn(&Place), same),
-        ("a machine is refused", refused, "*/virtualMachines/*", join_machine, same),
-        (
-            "the internal load balancer hangs",
-            Effect::HangOperation,
-            "*/loadBalancers/kubernetes-internal",
-            create_internal,
-            same,
-        ),
-        ("the security group hangs", Effect::HangOperation, "*/networkSecurityGroups/*", create_external, |service| {
-            service.annotation(NO_RULES, "true")
-        }),
-    ];
-    let troubles = troubles.map(|(name, effect, path, cause, other)| Trouble { name, effect, path, cause, other });
-    futures::future::join_all(troubles.into_iter().map(play)).await;
+    // They are killed: to wait for the end of one blocks the thread that the others are measured on.
+    drop(futures::future::join_all(troubles().into_iter().map(play)).await);
 }
 
-async fn play(trouble: Trouble) {
+fn troubles() -> Vec<Trouble> {
+    let hangs = Effect::HangOperation;
+    let refused = |code: &str| Effect::Refuse(409, code.to_owned(), None);
+    let trouble = |letter, effect, request, cause| Trouble {
+        letter,
+        effect,
+        request,
+        restarts: false,
+        cause,
+        change: |place| create(place, external("other")),
+        is_done: |place| service(place, "other").as_ref().is_some_and(is_ready),
+    };
+    let internal_hangs =
+        |letter| trouble(letter, hangs.clone(), ("PUT", "*/loadBalancers/kubernetes-internal"), create_internal);
+    // More than the public IP's tag lists, all of whom a new process looks at.
+    let shared = trouble("f", Effect::Delay(Duration::ZERO), ("GET", "*/publicIPAddresses"), |place| {
+        (8001..8020).for_each(|port| share(place, &format!("sharer-{port}"), port));
+    });
+    let link_refused = trouble("g", refused("ViolationOfPolicy"), ("PUT", "*/privateLinkServices/*"), create_linked);
+    let address_locked = trouble("h", refused("ScopeLocked"), ("DELETE", "*/publicIPAddresses/*"), |place| {
+        make_internal(place, "left");
+    });
+    let security_hangs = trouble("i", hangs.clone(), ("PUT", "*/networkSecurityGroups/*"), |place| {
+        create(place, external("stuck"));
+    });
+    vec![
+        trouble("a", hangs.clone(), ("PUT", MACHINES), join_machine),
+        trouble("b", refused("OperationNotAllowed"), ("PUT", MACHINES), join_machine),
+        trouble("c", hangs.clone(), ("PUT", "*/publicIPAddresses/*"), |place| {
+            (1..5).for_each(|number| create(place, external(&format!("early-{number}"))));
+        }),
+        internal_hangs("d"),
+        Trouble {
+            change: |place| change(place, "first", |it| *it = it.clone().source_ranges(&[RANGE])),
+            is_done: |place| format!("{:?}", place.world.azure().documents_of(SECURITY_GROUPS)).contains(RANGE),
+            ..internal_hangs("d-rules")
+        },
+        trouble("e", Effect::Hang, ("GET", "*/resourceGroups/elsewhere/*"), name_other_group),
+        Trouble { restarts: true, change: |place| share(place, "other", 9000), ..shared },
+        Trouble {
+            change: |place| create(place, linked("other")),
+            is_done: |place| service(place, "other").is_some_and(|it| !addresses(&it).is_empty()),
+            ..link_refused
+        },
+        Trouble {
+            change: |place| make_internal(place, "first"),
+            is_done: |place| {
+                let first = service(place, "first").expect("the Service");
+                addresses(&first).iter().any(|address| address.starts_with("10."))
+            },
+            ..address_locked
+        },
+        Trouble {
+            change: |place| create(place, with(external("other"), "azure-disable-load-balancer-nsg-rule")),
+            ..security_hangs
+        },
+    ]
+}
+
+async fn play(trouble: Trouble) -> Manager {
     let cluster = Place::new(responding()).await;
-    create(&cluster, &load_balancer_service("default", "first"));
-    create(&cluster, &load_balancer_service("default", "inside").annotation(INTERNAL, "true"));
-    let manager = cluster.start();
+    ["first", "left", "stays"].into_iter().for_each(|name| create(&cluster, external(name)));
+    create(&cluster, internal("inside"));
+    let mut manager = cluster.start();
     cluster.until_ready(&manager).await;
     let azure = cluster.world.azure();
     azure.clear_requests();
-    azure.add_fault(Fault::new(trouble.effect).method("PUT").path(trouble.path).times(1));
-    (trouble.cause)(&cluster);
-    let kind = trouble.path.trim_start_matches("*/").split('/').next().unwrap_or_default().to_ascii_lowercase();
-    let is_sent = || azure.count(|it| it.method == "PUT" && it.path.to_ascii_lowercase().contains(&format!("/{kind}/"))) > 0;
-    cluster.until(&manager, TICK, is_sent).await;
+    let (method, path) = trouble.request;
+    let is_hang = !matches!(trouble.effect, Effect::Refuse(..));
+    let fault = Fault::new(trouble.effect).method(method).path(path);
+    azure.add_fault(if is_hang { fault.times(1) } else { fault });
+    if trouble.restarts {
+        manager.program.terminate();
+        (trouble.cause)(&cluster);
+        manager = cluster.start();
+    } else {
+        (trouble.cause)(&cluster);
+    }
+    let is_meant = |it: &RequestRecord| {
+        it.method == method && faults::glob(&path.to_ascii_lowercase(), &it.path.to_ascii_lowercase())
+    };
+    cluster.until(&manager, TICK, || azure.count(is_meant) > 0).await;
     sleep(LEAD).await;
-    let created = Instant::now();
-    create(&cluster, &(trouble.other)(load_balancer_service("default", "other")));
-    until_other(&cluster, &manager).await;
-    let wait = created.elapsed();
-    println!("{}: another Service was ready after {wait:.1?}", trouble.name);
-    assert!(wait <= LONGEST_WAIT, "{}: {wait:?}", trouble.name);
-    manager.program.terminate();
+    assert!(!(trouble.is_done)(&cluster), "{}: it was not requested yet", trouble.letter);
+    let changed = Instant::now();
+    (trouble.change)(&cluster);
+    cluster.until(&manager, TICK, || (trouble.is_done)(&cluster)).await;
+    let wait = changed.elapsed();
+    println!("{}: another Service was done after {wait:.1?}", trouble.letter);
+    assert!(wait <= LONGEST_WAIT, "{}: {wait:?}", trouble.letter);
+    manager
 }
 
-async fn until_other(cluster: &Place, manager: &Manager) {
-    let is_served = || cluster.server.get::<Service>("default", "other").as_ref().is_some_and(is_ready);
-    cluster.until(manager, TICK, is_served).await;
+fn service(place: &Place, name: &str) -> Option<Service> {
+    place.server.get::<Service>("default", name)
 }
 
-fn create(cluster: &Place, service: &Service) {
-    cluster.server.create::<Service>(service);
+fn create(place: &Place, service: Service) {
+    place.server.create::<Service>(&service);
 }
 
-fn create_internal(cluster: &Place) {
-    create(cluster, &load_balancer_service("default", "stuck").annotation(INTERNAL, "true"));
+fn change(place: &Place, name: &str, change: impl Fn(&mut Service)) {
+    place.server.update_with("default", name, change);
 }
 
-fn create_external(cluster: &Place) {
-    create(cluster, &load_balancer_service("default", "stuck"));
+fn external(name: &str) -> Service {
+    load_balancer_service("default", name)
 }
 
-fn join_machine(cluster: &Place) {
-    let topology = cluster.world.topology();
-    for name in cluster.world.scale_out(&topology.pools[0].name, 1).expect("one more machine") {
-        let machine = cluster.world.machine(&name).expect("the machine");
-        cluster.server.create::<Node>(&topology.node(&machine));
+/// Sets an annotation of Azure's.
+fn with(service: Service, key: &str) -> Service {
+    service.annotation(&format!("{PREFIX}{key}"), "true")
+}
+
+fn internal(name: &str) -> Service {
+    with(external(name), "azure-load-balancer-internal")
+}
+
+fn linked(name: &str) -> Service {
+    with(internal(name), "azure-pls-create")
+}
+
+fn create_internal(place: &Place) {
+    create(place, internal("stuck"));
+}
+
+fn create_linked(place: &Place) {
+    create(place, linked("stuck"));
+}
+
+/// Creates a Service at the address of the first.
+fn share(place: &Place, name: &str, port: i32) {
+    let address = addresses(&service(place, "first").expect("the Service")).remove(0);
+    let sharer = external(name).ports(&[("http", port)]);
+    create(place, sharer.annotation(&format!("{PREFIX}azure-load-balancer-ipv4"), &address));
+}
+
+fn make_internal(place: &Place, name: &str) {
+    change(place, name, |service| annotate(service, "azure-load-balancer-internal", Some("true")));
+}
+
+fn name_other_group(place: &Place) {
+    let topology = place.world.topology();
+    let group = ResourceId::group_of(&topology.subscription, "elsewhere");
+    place.world.azure().put_document(topology.group_document(&group)).expect("a resource group");
+    create(place, external("stuck").annotation(&format!("{PREFIX}azure-load-balancer-resource-group"), "elsewhere"));
+}
+
+fn join_machine(place: &Place) {
+    let topology = place.world.topology();
+    for name in place.world.scale_out(&topology.pools[0].name, 1).expect("one more machine") {
+        let machine = place.world.machine(&name).expect("the machine");
+        place.server.create::<Node>(&topology.node(&machine));
     }
 }

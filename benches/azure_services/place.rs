@@ -186,9 +186,15 @@ fn is_arm(request: &RequestRecord) -> bool {
     request.class != Class::Other
 }
 
-fn has_address(service: &Service) -> bool {
+/// Returns the addresses in its status.
+pub(super) fn addresses(service: &Service) -> Vec<String> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
+    let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
+    ingress.filter_map(|ingress| ingress.ip.clone()).collect()
+}
+
+fn has_address(service: &Service) -> bool {
+    !addresses(service).is_empty()
 }
 
 /// Returns `true` if the condition says that a user must act.
