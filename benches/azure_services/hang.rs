@@ -57,51 +57,51 @@ fn troubles() -> Vec<Trouble> {
         request,
         restarts: false,
         cause,
-        change: |place| create(place, external("other")),
-        is_done: |place| service(place, "other").as_ref().is_some_and(is_ready),
+        change: |cluster| create(cluster, external("other")),
+        is_done: |cluster| service(cluster, "other").as_ref().is_some_and(is_ready),
     };
     let internal_hangs =
         |letter| trouble(letter, hangs.clone(), ("PUT", "*/loadBalancers/kubernetes-internal"), create_internal);
     // More than the public IP's tag lists, all of whom a new process looks at.
-    let shared = trouble("f", Effect::Delay(Duration::ZERO), ("GET", "*/publicIPAddresses"), |place| {
-        (8001..8020).for_each(|port| share(place, &format!("sharer-{port}"), port));
+    let shared = trouble("f", Effect::Delay(Duration::ZERO), ("GET", "*/publicIPAddresses"), |cluster| {
+        (8001..8020).for_each(|port| share(cluster, &format!("sharer-{port}"), port));
     });
     let link_refused = trouble("g", refused("ViolationOfPolicy"), ("PUT", "*/privateLinkServices/*"), create_linked);
-    let address_locked = trouble("h", refused("ScopeLocked"), ("DELETE", "*/publicIPAddresses/*"), |place| {
-        make_internal(place, "left");
+    let address_locked = trouble("h", refused("ScopeLocked"), ("DELETE", "*/publicIPAddresses/*"), |cluster| {
+        make_internal(cluster, "left");
     });
-    let security_hangs = trouble("i", hangs.clone(), ("PUT", "*/networkSecurityGroups/*"), |place| {
-        create(place, external("stuck"));
+    let security_hangs = trouble("i", hangs.clone(), ("PUT", "*/networkSecurityGroups/*"), |cluster| {
+        create(cluster, external("stuck"));
     });
     vec![
         trouble("a", hangs.clone(), ("PUT", MACHINES), join_machine),
         trouble("b", refused("OperationNotAllowed"), ("PUT", MACHINES), join_machine),
-        trouble("c", hangs.clone(), ("PUT", "*/publicIPAddresses/*"), |place| {
-            (1..5).for_each(|number| create(place, external(&format!("early-{number}"))));
+        trouble("c", hangs.clone(), ("PUT", "*/publicIPAddresses/*"), |cluster| {
+            (1..5).for_each(|number| create(cluster, external(&format!("early-{number}"))));
         }),
         internal_hangs("d"),
         Trouble {
-            change: |place| change(place, "first", |it| *it = it.clone().source_ranges(&[RANGE])),
-            is_done: |place| format!("{:?}", place.world.azure().documents_of(SECURITY_GROUPS)).contains(RANGE),
+            change: |cluster| change(cluster, "first", |it| *it = it.clone().source_ranges(&[RANGE])),
+            is_done: |cluster| format!("{:?}", cluster.world.azure().documents_of(SECURITY_GROUPS)).contains(RANGE),
             ..internal_hangs("d-rules")
         },
         trouble("e", Effect::Hang, ("GET", "*/resourceGroups/elsewhere/*"), name_other_group),
-        Trouble { restarts: true, change: |place| share(place, "other", 9000), ..shared },
+        Trouble { restarts: true, change: |cluster| share(cluster, "other", 9000), ..shared },
         Trouble {
-            change: |place| create(place, linked("other")),
-            is_done: |place| service(place, "other").is_some_and(|it| !addresses(&it).is_empty()),
+            change: |cluster| create(cluster, private_link("other")),
+            is_done: |cluster| service(cluster, "other").is_some_and(|it| !addresses(&it).is_empty()),
             ..link_refused
         },
         Trouble {
-            change: |place| make_internal(place, "first"),
-            is_done: |place| {
-                let first = service(place, "first").expect("the Service");
+            change: |cluster| make_internal(cluster, "first"),
+            is_done: |cluster| {
+                let first = service(cluster, "first").expect("the Service");
                 addresses(&first).iter().any(|address| address.starts_with("10."))
             },
             ..address_locked
         },
         Trouble {
-            change: |place| create(place, with(external("other"), "azure-disable-load-balancer-nsg-rule")),
+            change: |cluster| create(cluster, with(external("other"), "azure-disable-load-balancer-nsg-rule")),
             ..security_hangs
         },
     ]
@@ -126,9 +126,8 @@ async fn play(trouble: Trouble) -> Manager {
     } else {
         (trouble.cause)(&cluster);
     }
-    let is_meant = |it: &RequestRecord| {
-        it.method == method && faults::glob(&path.to_ascii_lowercase(), &it.path.to_ascii_lowercase())
-    };
+    let is_meant =
+        |it: &RequestRecord| it.method == method && faults::glob(&path.to_ascii_lowercase(), &it.path.to_ascii_lowercase());
     cluster.until(&manager, TICK, || azure.count(is_meant) > 0).await;
     sleep(LEAD).await;
     assert!(!(trouble.is_done)(&cluster), "{}: it was not requested yet", trouble.letter);
@@ -141,16 +140,16 @@ async fn play(trouble: Trouble) -> Manager {
     manager
 }
 
-fn service(place: &Place, name: &str) -> Option<Service> {
-    place.server.get::<Service>("default", name)
+fn service(cluster: &Place, name: &str) -> Option<Service> {
+    cluster.server.get::<Service>("default", name)
 }
 
-fn create(place: &Place, service: Service) {
-    place.server.create::<Service>(&service);
+fn create(cluster: &Place, service: Service) {
+    cluster.server.create::<Service>(&service);
 }
 
-fn change(place: &Place, name: &str, change: impl Fn(&mut Service)) {
-    place.server.update_with("default", name, change);
+fn change(cluster: &Place, name: &str, change: impl Fn(&mut Service)) {
+    cluster.server.update_with("default", name, change);
 }
 
 fn external(name: &str) -> Service {
@@ -166,40 +165,40 @@ fn internal(name: &str) -> Service {
     with(external(name), "azure-load-balancer-internal")
 }
 
-fn linked(name: &str) -> Service {
+fn private_link(name: &str) -> Service {
     with(internal(name), "azure-pls-create")
 }
 
-fn create_internal(place: &Place) {
-    create(place, internal("stuck"));
+fn create_internal(cluster: &Place) {
+    create(cluster, internal("stuck"));
 }
 
-fn create_linked(place: &Place) {
-    create(place, linked("stuck"));
+fn create_linked(cluster: &Place) {
+    create(cluster, private_link("stuck"));
 }
 
 /// Creates a Service at the address of the first.
-fn share(place: &Place, name: &str, port: i32) {
-    let address = addresses(&service(place, "first").expect("the Service")).remove(0);
+fn share(cluster: &Place, name: &str, port: i32) {
+    let address = addresses(&service(cluster, "first").expect("the Service")).remove(0);
     let sharer = external(name).ports(&[("http", port)]);
-    create(place, sharer.annotation(&format!("{PREFIX}azure-load-balancer-ipv4"), &address));
+    create(cluster, sharer.annotation(&format!("{PREFIX}azure-load-balancer-ipv4"), &address));
 }
 
-fn make_internal(place: &Place, name: &str) {
-    change(place, name, |service| annotate(service, "azure-load-balancer-internal", Some("true")));
+fn make_internal(cluster: &Place, name: &str) {
+    change(cluster, name, |service| annotate(service, "azure-load-balancer-internal", Some("true")));
 }
 
-fn name_other_group(place: &Place) {
-    let topology = place.world.topology();
+fn name_other_group(cluster: &Place) {
+    let topology = cluster.world.topology();
     let group = ResourceId::group_of(&topology.subscription, "elsewhere");
-    place.world.azure().put_document(topology.group_document(&group)).expect("a resource group");
-    create(place, external("stuck").annotation(&format!("{PREFIX}azure-load-balancer-resource-group"), "elsewhere"));
+    cluster.world.azure().put_document(topology.group_document(&group)).expect("a resource group");
+    create(cluster, external("stuck").annotation(&format!("{PREFIX}azure-load-balancer-resource-group"), "elsewhere"));
 }
 
-fn join_machine(place: &Place) {
-    let topology = place.world.topology();
-    for name in place.world.scale_out(&topology.pools[0].name, 1).expect("one more machine") {
-        let machine = place.world.machine(&name).expect("the machine");
-        place.server.create::<Node>(&topology.node(&machine));
+fn join_machine(cluster: &Place) {
+    let topology = cluster.world.topology();
+    for name in cluster.world.scale_out(&topology.pools[0].name, 1).expect("one more machine") {
+        let machine = cluster.world.machine(&name).expect("the machine");
+        cluster.server.create::<Node>(&topology.node(&machine));
     }
 }
