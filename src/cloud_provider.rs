@@ -22,6 +22,8 @@ mod instances;
 mod load_balancer;
 pub mod load_balancer_class;
 pub mod metered;
+pub mod node_fields;
+mod older_instances;
 mod pod_cidr_masks;
 mod pv_labeler;
 pub mod registry;
@@ -35,9 +37,12 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
-pub use crate::runtime::{
-    admission::{AdmissionAnswer, AdmissionObject, AdmissionRequest, AdmissionWebhook},
-    informer::AnnotationUse,
+pub use crate::{
+    runtime::{
+        admission::{AdmissionAnswer, AdmissionObject, AdmissionRequest, AdmissionWebhook},
+        informer::AnnotationUse,
+    },
+    status::ProviderDetails,
 };
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
@@ -45,6 +50,7 @@ pub use load_balancer::{
     LabelsRead, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus, ServiceDemand, ServiceListLimits,
     ServicesPlan,
 };
+pub use older_instances::instances_of;
 pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use pv_labeler::{PV_LABELER, PV_LABELER_PATH, PvLabelWebhook, PvLabeler};
 pub use registry::{LocalConfig, ProviderContext, Registry};
@@ -83,8 +89,8 @@ pub trait CloudProvider: Send + Sync {
 
     /// Returns what the provider is doing, and the reasons why it is not doing more, for the status page. It contains no
     /// secrets.
-    fn status(&self) -> serde_json::Value {
-        serde_json::Value::Null
+    fn status(&self) -> Option<ProviderDetails> {
+        None
     }
 
     /// Brings gauges up to date before metrics are read. It must not wait.
@@ -95,7 +101,7 @@ pub trait CloudProvider: Send + Sync {
     ///
     /// The Nodes that it gets have no other labels but those that the controllers read. Called for each label of each Node,
     /// so it must be fast. When a label becomes one that is read,
-    /// [`InformerStore::relist`](crate::runtime::store::InformerStore::relist) fetches it.
+    /// [`InformerStore::want_relist`](crate::runtime::store::InformerStore::want_relist) fetches it.
     fn reads_node_label(&self, _key: &str) -> bool {
         true
     }

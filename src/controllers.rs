@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::Api;
 
 use crate::{
-    cloud_provider::{CloudResult, WritePlan, drift::DriftNote},
+    cloud_provider::{self, CloudError, CloudProvider, CloudResult, InstancesV2, WritePlan},
     metrics::Metrics,
     runtime::{
         clock::Clock,
@@ -30,8 +30,9 @@ use crate::{
         informer::Informer,
         patch::{ApiError, ObjectWriter},
         shutdown::Shutdown,
-        work_queue::{ReconcileResult, UnsettledKey},
+        work_queue::ReconcileResult,
     },
+    status::ControllerStatus,
 };
 
 /// The shared informers, before they start.
@@ -75,8 +76,39 @@ impl ControllerContext {
     }
 }
 
+/// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cloud provider {provider:?} offers neither InstancesV2 nor Instances, which {controller} needs: take it out with \
+     --controllers=*,-{controller}, or choose another --cloud-provider"
+)]
+pub struct NoInstances {
+    provider: String,
+    controller: &'static str,
+}
+
+/// Returns the instances of `provider`, which `controller` needs.
+fn instances_of(provider: &dyn CloudProvider, controller: &'static str) -> Result<Arc<dyn InstancesV2>, NoInstances> {
+    let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller };
+    cloud_provider::instances_of(provider).ok_or_else(missing)
+}
+
 /// Delay before a retry of what only another replica may do now.
 const NOT_LEADING_DELAY: Duration = Duration::from_secs(5);
+
+/// Returns the outcome after a failed request to the cloud about a Node. `retry_interval` is the delay for errors that an early retry
+/// cannot resolve.
+fn after_cloud_error(error: &CloudError, retry_interval: Duration) -> ReconcileResult {
+    match error {
+        CloudError::ImplementedElsewhere => ReconcileResult::Done,
+        CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
+            ReconcileResult::RequeueAfter(*after, error.to_string())
+        }
+        CloudError::Invalid(_) | CloudError::Refused(_) => ReconcileResult::RequeueAfter(retry_interval, error.to_string()),
+        CloudError::NotLeader(_) => ReconcileResult::RequeueAfter(NOT_LEADING_DELAY, error.to_string()),
+        _ => ReconcileResult::Failed(error.to_string()),
+    }
+}
 
 /// Returns the outcome after the API server rejected a write of a Node.
 fn after_api_error(error: &ApiError) -> ReconcileResult {
@@ -85,19 +117,6 @@ fn after_api_error(error: &ApiError) -> ReconcileResult {
         ApiError::NotLeading(_) => ReconcileResult::RequeueAfter(NOT_LEADING_DELAY, error.to_string()),
         _ => ReconcileResult::Failed(error.to_string()),
     }
-}
-
-/// State of a controller, for health checks and status pages.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ControllerStatus {
-    /// Reason why it cannot do its work. Shown by `/readyz`.
-    pub problem: Option<String>,
-    /// Keys that are pending, running or failing.
-    pub unsettled: Vec<UnsettledKey>,
-    /// Facts worth showing, name and value.
-    pub facts: Vec<(String, String)>,
-    /// Recent external changes to the cloud resources of the controller.
-    pub drift: Vec<DriftNote>,
 }
 
 /// Most Nodes of one kind that a plan of [`ServiceScope::Only`] looks up in the cloud, where each may cost a request.

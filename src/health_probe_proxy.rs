@@ -24,7 +24,6 @@ use std::{
 pub use listener::ListenError;
 
 use crate::runtime::{listen_socket::reset_when_dropped, shutdown::Shutdown};
-use listener::ProbeListener;
 use places::ProbePlaces;
 use reverse_proxy::ProbeTarget;
 
@@ -44,9 +43,9 @@ pub struct ProbeProxySettings {
 
 /// Serves probes until the shutdown begins, and completes those in flight.
 pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), ListenError> {
-    let listener = ProbeListener::bind(settings.health_check_port)?;
+    let (listener, address) = listener::bind(settings.health_check_port)?;
     tracing::info!(
-        address = %listener.local,
+        %address,
         target_port = settings.target_port,
         "answering health probes with or without PROXY header"
     );
@@ -55,7 +54,8 @@ pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), Li
     let target = ProbeTarget::new(loopback(settings.target_port));
     while let Some(accepted) = stop.run_until_begun(listener.accept()).await {
         match accepted {
-            Ok((stream, client)) => {
+            Ok((stream, peer)) => {
+                let client = peer.ip().to_canonical();
                 let Some(slot) = slots.take(client) else {
                     tracing::debug!(%client, "too many connections");
                     reset_when_dropped(&stream);

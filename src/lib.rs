@@ -16,3 +16,4 @@ pub mod runtime;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;
 pub mod serving;
+pub mod status;

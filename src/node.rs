@@ -19,48 +19,18 @@ pub(crate) mod fixtures;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
+pub use crate::cloud_provider::node_fields::{condition_status, is_ready, name, pod_cidrs, provider_id, uid};
 pub use prune::{prune_node, prune_node_and_labels, unread_fields, unread_fields_and_labels};
-
-/// Returns the provider ID of `node`, if it has one.
-pub fn provider_id(node: &Node) -> Option<&str> {
-    node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
-}
 
 /// Returns `true` if no controller initializes `node`: it has no provider id, and lacks the taint that requests initialization.
 pub fn is_never_initialized(node: &Node) -> bool {
     provider_id(node).is_none() && !taints::is_uninitialized(node)
 }
 
-/// Returns the pod CIDRs of `node`.
-pub fn pod_cidrs(node: &Node) -> &[String] {
-    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
-}
-
-/// Returns the name of `node`.
-pub fn name(node: &Node) -> &str {
-    node.metadata.name.as_deref().unwrap_or_default()
-}
-
-/// Returns the UID of `node`.
-pub fn uid(node: &Node) -> &str {
-    node.metadata.uid.as_deref().unwrap_or_default()
-}
-
-/// Returns `true` if the condition `Ready` of `node` is `True`.
-pub fn is_ready(node: &Node) -> bool {
-    condition_status(node, "Ready") == Some("True")
-}
-
 /// Returns `true` if the kubelet of `node` reports: the condition `Ready` exists and is not `Unknown`, to which kube-controller-manager sets
 /// it once the kubelet is silent.
 pub fn kubelet_reports(node: &Node) -> bool {
     condition_status(node, "Ready").is_some_and(|status| status != "Unknown")
-}
-
-/// Returns the status of a condition; `None` without the condition.
-pub fn condition_status<'a>(node: &'a Node, type_: &str) -> Option<&'a str> {
-    let conditions = node.status.as_ref()?.conditions.as_deref()?;
-    conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.as_str())
 }
 
 /// Returns `true` if `node` is being deleted.

@@ -25,9 +25,9 @@ use crate::{
         start::{ProviderReadiness, initialize},
     },
     controllers::{
-        Controller, ControllerContext, Informers,
+        Controller, ControllerContext, Informers, NoInstances,
         names::NODE,
-        node::{self, NoInstances, NodeController},
+        node::{self, NodeController},
     },
     metrics::Metrics,
     node::{prune_node, unread_fields},

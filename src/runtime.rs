@@ -14,6 +14,7 @@
 pub mod access_review;
 pub mod admission;
 pub mod backoff;
+mod bearer;
 pub mod build_version;
 pub mod client;
 pub mod clock;
@@ -28,6 +29,7 @@ pub mod service_account;
 pub mod shutdown;
 pub mod single_flight;
 pub mod store;
+pub mod text;
 pub mod token_bucket;
 pub mod trace;
 pub mod watch;

@@ -37,7 +37,6 @@ mod review_budget;
 mod review_cache;
 mod review_client;
 mod slis;
-mod text;
 mod tls;
 mod webhooks;
 
@@ -49,9 +48,8 @@ pub use config::{
 };
 pub use deps::{PlanError, PlanKind, PlanRequest, Planner, ReviewClients, ServingDeps};
 pub use error::ServingError;
-pub use health::{HealthCheckFn, HealthChecks, HealthEndpoint, HealthEndpointSet};
+pub use health::{HealthChecks, HealthEndpointSet};
 pub use metrics_reference::metrics_reference;
-pub(crate) use text::truncate;
 pub use tls::accepted_cipher_suites;
 pub use webhooks::{ServedWebhooks, serve_webhooks};
 

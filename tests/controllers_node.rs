@@ -517,7 +517,7 @@ async fn mass_deletion_is_refused_until_fewer_are_gone() {
     assert_eq!(world.server.list::<Node>().len(), 10);
     assert_eq!(world.metrics.node_deletions_refused_total.with_label_values(&["mass_deletion"]).get(), 5.0);
     assert!(world.reasons().contains(&"NodeDeletionRefused"));
-    assert!(world.lifecycle.status().facts[0].1.contains("5 of 10"));
+    assert!(world.lifecycle.status().facts["node deletions held back"].contains("5 of 10"));
 
     names[3..5].iter().for_each(|name| world.cloud.change_instance(name, |spec| spec.existence = InstancePresence::Exists));
     for name in &names[..3] {

@@ -13,7 +13,7 @@ mod world;
 use std::collections::BTreeSet;
 
 use cloud_controller_manager::{
-    providers::fake::PodCidrMaskSpec,
+    cloud_provider::PodCidrMaskSizes,
     sandbox::{
         api_server::RequestRecord,
         http::Verb,
@@ -118,7 +118,7 @@ async fn an_api_server_that_takes_no_pod_cidrs_does_not_keep_nodes_from_being_in
 async fn the_cloud_says_how_large_blocks_are() {
     let cluster = Cluster::new();
     for (name, ipv4, ipv6) in [("big", Some(22), None), ("small", Some(26), Some(68)), ("plain", None, None)] {
-        cluster.cloud.change_instance(name, |spec| spec.pod_cidr_masks = PodCidrMaskSpec { ipv4, ipv6 });
+        cluster.cloud.change_instance(name, |spec| spec.pod_cidr_masks = PodCidrMaskSizes { ipv4, ipv6 });
     }
     let flags = ["--cluster-cidr=10.244.0.0/16,fd00:10::/56", "--cidr-allocator-type=CloudAllocator"];
     cluster.start(&flags);
@@ -140,7 +140,7 @@ async fn the_cloud_says_how_large_blocks_are() {
 #[tokio::test(start_paused = true)]
 async fn a_small_cluster_cidr_is_enough_where_the_cloud_says_the_sizes() {
     let cluster = Cluster::new();
-    cluster.cloud.change_instance("small", |spec| spec.pod_cidr_masks = PodCidrMaskSpec { ipv4: Some(28), ipv6: None });
+    cluster.cloud.change_instance("small", |spec| spec.pod_cidr_masks = PodCidrMaskSizes { ipv4: Some(28), ipv6: None });
     cluster.start(&["--cluster-cidr=10.244.0.0/26", "--cidr-allocator-type=CloudAllocator"]);
     cluster.join("plain", Taint::Uninitialized);
     cluster.until(|cluster| cluster.events("plain").contains(&"CIDRNotAvailable".to_owned()), "told").await;

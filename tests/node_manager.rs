@@ -298,14 +298,14 @@ async fn an_outage_of_the_metadata_service_is_told_and_waited_out() {
         (Fault::new(Effect::Delay(Duration::from_secs(60))), "no answer within 10 s"),
         (Fault::new(Effect::Garbage), "not the requested document"),
         (Fault::new(Effect::Truncated), "not the requested document"),
+        (Fault::refuse(400, "BadRequest"), "HTTP 400"),
+        (Fault::refuse(410, "Gone"), "HTTP 410"),
         (Fault::refuse(500, "InternalServerError"), "HTTP 500"),
         (Fault::refuse(429, "TooManyRequests"), "HTTP 429"),
     ] {
         let cluster = one();
-        let metadata = cluster.world.machine_metadata(NODE, Vec::new()).unwrap();
+        let metadata = cluster.manage(NODE, SETTINGS);
         metadata.add_fault(fault);
-        let service = MetadataService::new(IMDS, metadata.transport());
-        cluster.manage_with(NODE, SETTINGS, Arc::new(LocalMachineCloud::new(service, SETTINGS.max_age())));
         let says = |server: &ApiServer| {
             let events = events_about(&server.list::<Event>(), NODE);
             events.iter().any(|(name, message)| name == "InstanceMetadataFailed" && message.contains(reason))

@@ -1,40 +1,24 @@
-//! Other writers, and Services that compete: a network plugin that writes conditions of Nodes, a person who patches addresses, namespaces that use
-//! up the quota of writes, and a public IP with more Services than its tag can list.
+//! Services that compete for the quota of writes: namespaces that use it up, and many edits that are taken back.
 //!
-//! `tests/controllers_route.rs`, `tests/controllers_service` and `tests/azure_services` assert the same on a paused clock.
+//! `tests/azure_services/quotas.rs` asserts the same on a paused clock.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use cloud_controller_manager::{
     controllers::service::conditions,
-    sandbox::{
-        api_server::{ApiServer, RequestRecord},
-        azure::Quotas,
-        objects::{NodeExt, ObjectExt, ServiceExt, load_balancer_service},
-    },
+    sandbox::{api_server::ApiServer, azure::Quotas, objects::load_balancer_service},
 };
-use k8s_openapi::api::core::v1::{Event, LoadBalancerIngress, Node, Service};
+use k8s_openapi::api::core::v1::Service;
 use serde_json::Value;
-use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, interval, sleep_until};
 
 use super::{
-    Bounds, Row, TICK, operating,
+    TICK, operating,
     place::{Manager, Place},
     program::{COUNTS_ONLY, is_shipped},
-    responding,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Flags of all controllers; machines of the simulated cloud have pod CIDRs in this range.
-const ROUTES: &[&str] = &["--configure-cloud-routes=true", "--allocate-node-cidrs=true", "--cluster-cidr=100.64.0.0/10"];
-const NODES: usize = 10;
-/// Time for which conditions are overwritten.
-const FIGHT: Duration = Duration::from_secs(if COUNTS_ONLY { 10 } else { 120 });
-/// Repairs of a Node in this time: at once, then after 5, 10, 20 and 40 s.
-const REPAIRS: usize = if COUNTS_ONLY { 3 } else { 6 };
-const HOST_NAME: &str = "web.example.com";
-/// Time for which a patched host name must remain.
-const RETENTION: Duration = Duration::from_secs(if COUNTS_ONLY { 3 } else { 10 });
 /// Services in each of three namespaces that change all the time.
 const CHANGED: usize = if COUNTS_ONLY { 2 } else { 20 };
 /// Services in the namespace whose Services are created and deleted all the time.
@@ -45,102 +29,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Services whose timeout is edited and edited back, and the time between both.
 const EDITED: (u32, Duration) = if COUNTS_ONLY { (30, Duration::from_secs(6)) } else { (300, Duration::from_secs(60)) };
 const LONGEST_RETURN: Duration = Duration::from_secs(60);
-/// Services that the tag of a public IP can list, with names of [`sharing_name`]: their keys and commas are 255 characters.
-const LISTED: i32 = 16;
-/// One Service more than that.
-const SHARING: usize = 17;
 pub(super) const PREFIX: &str = "service.beta.kubernetes.io/";
 
-/// Plays all scenarios, each in a cluster of its own. The one that asserts seconds under load runs alone, the others at the same time.
-pub(super) async fn all() -> Vec<Row> {
-    let ((), (), (), restart) = tokio::join!(
-        Box::pin(contested_conditions()),
-        Box::pin(patched_addresses()),
-        Box::pin(reverted_edits()),
-        Box::pin(shared_public_ip()),
-    );
+/// Plays all scenarios, each in a cluster of its own. Both assert seconds under load, so that each runs alone.
+pub(super) async fn all() {
+    Box::pin(reverted_edits()).await;
     Box::pin(noisy_namespaces()).await;
-    vec![restart]
-}
-
-/// Plays a network plugin with a reason of its own, and one that contradicts the routes.
-async fn contested_conditions() {
-    let (reasons, statuses) =
-        tokio::join!(condition_writes("False", "CiliumIsUp"), condition_writes("True", "CiliumIsDown"));
-    println!("{NODES} Nodes in {FIGHT:?}: {reasons} writes against another reason, {statuses} against another status");
-    assert_eq!(reasons, 0, "a reason was overwritten");
-    assert!((NODES..=REPAIRS * NODES).contains(&statuses), "{statuses} repairs of {NODES} Nodes");
-}
-
-/// Counts the program's writes of Node status while a plugin sets the condition of all Nodes again whenever it differs.
-async fn condition_writes(status: &str, reason: &str) -> usize {
-    let cluster = Place::new(responding()).await;
-    let manager = cluster.start_with(ROUTES);
-    let has_routes = |node: &Node| network_unavailable(node).is_some_and(|(status, _)| status == "False");
-    cluster.until(&manager, TICK, || cluster.server.list::<Node>().iter().all(has_routes)).await;
-    sleep(2 * SECOND).await;
-    cluster.server.clear_requests();
-    let end = Instant::now() + FIGHT;
-    while Instant::now() < end {
-        set_condition(&cluster.server, status, reason);
-        sleep(SECOND).await;
-    }
-    let is_status_write =
-        |request: &&RequestRecord| request.verb.is_write() && request.resource == "nodes" && request.subresource == "status";
-    let writes = cluster.server.requests().iter().filter(is_status_write).count();
-    manager.program.terminate();
-    writes
-}
-
-/// Returns status and reason of the condition.
-fn network_unavailable(node: &Node) -> Option<(&str, &str)> {
-    let conditions = node.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|condition| condition.type_ == "NetworkUnavailable")?;
-    Some((condition.status.as_str(), condition.reason.as_deref().unwrap_or_default()))
-}
-
-fn set_condition(server: &ApiServer, status: &str, reason: &str) {
-    let nodes = server.list::<Node>().into_iter();
-    for node in nodes.filter(|node| network_unavailable(node) != Some((status, reason))) {
-        let set = |node: &mut Node| *node = node.clone().condition("NetworkUnavailable", status, reason);
-        server.update_with("", node.metadata.name.as_deref().expect("a name"), set);
-    }
-}
-
-/// Adds a host name to the status of a served Service, then removes the address.
-async fn patched_addresses() {
-    let cluster = Place::new(responding()).await;
-    cluster.server.create::<Service>(&load_balancer_service("default", "web"));
-    let manager = cluster.start();
-    cluster.until_ready(&manager).await;
-    sleep(2 * SECOND).await;
-    let mut expected = listed_addresses(&cluster.server, "web");
-    expected.insert(HOST_NAME.to_owned());
-    let host_name = LoadBalancerIngress { hostname: Some(HOST_NAME.to_owned()), ..LoadBalancerIngress::default() };
-    change_ingress(&cluster.server, |ingress| ingress.push(host_name));
-    sleep(RETENTION).await;
-    assert_eq!(listed_addresses(&cluster.server, "web"), expected, "after {RETENTION:?}");
-
-    change_ingress(&cluster.server, |ingress| ingress.retain(|entry| entry.ip.is_none()));
-    let removed = Instant::now();
-    let restoration = cluster.server.wait_until(|server| listed_addresses(server, "web") == expected);
-    timeout(LONGEST_WAIT, restoration).await.expect("the address is listed again, next to the host name");
-    println!("a removed address was restored after {} ms, a host name remained", removed.elapsed().as_millis());
-    manager.program.terminate();
-}
-
-/// Returns the addresses and host names in the status of a Service of the namespace `default`.
-fn listed_addresses(server: &ApiServer, name: &str) -> BTreeSet<String> {
-    let status = server.get::<Service>("default", name).and_then(|service| service.status);
-    let ingress = status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
-    ingress.into_iter().flatten().filter_map(|entry| entry.ip.or(entry.hostname)).collect()
-}
-
-fn change_ingress(server: &ApiServer, change: impl FnOnce(&mut Vec<LoadBalancerIngress>)) {
-    server.update_with("default", "web", |service: &mut Service| {
-        let balancer = service.status.as_mut().and_then(|status| status.load_balancer.as_mut());
-        change(balancer.and_then(|balancer| balancer.ingress.as_mut()).expect("addresses"));
-    });
 }
 
 /// Creates a cluster in which a write takes 200 ms and Azure's quotas are in force.
@@ -256,65 +150,10 @@ async fn reverted_edits() {
     manager.program.terminate();
 }
 
-fn rules(cluster: &Place) -> Vec<Value> {
-    let balancers = cluster.world.azure().documents_of("Microsoft.Network/loadBalancers");
-    let rules_of = |balancer: &Value| balancer["properties"]["loadBalancingRules"].as_array().cloned().unwrap_or_default();
-    balancers.iter().flat_map(rules_of).collect()
-}
-
 /// Returns the different idle timeouts of all rules, in minutes.
 fn timeouts(cluster: &Place) -> Vec<i64> {
     let timeout_of = |rule: &Value| rule["properties"]["idleTimeoutInMinutes"].as_i64().unwrap_or(4);
-    rules(cluster).iter().map(timeout_of).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-fn sharing_name(number: i32) -> String {
-    format!("echo-{number:02}")
-}
-
-/// Creates one Service more than the tag of their public IP can list, and restarts the program with them.
-async fn shared_public_ip() -> Row {
-    let cluster = Place::new(responding()).await;
-    cluster.server.create::<Service>(&load_balancer_service("default", &sharing_name(1)));
-    let manager = cluster.start();
-    cluster.until_ready(&manager).await;
-    let address = listed_addresses(&cluster.server, &sharing_name(1)).pop_first().expect("an address");
-    for numbers in [2..=LISTED, LISTED + 1..=LISTED + 1] {
-        for number in numbers {
-            let service = load_balancer_service("default", &sharing_name(number)).ports(&[("http", 8000 + number)]);
-            cluster.server.create::<Service>(&service.annotation(&format!("{PREFIX}azure-load-balancer-ipv4"), &address));
-        }
-        cluster.until_ready(&manager).await;
-    }
-    let name = format!("{} Services on one public IP", LISTED + 1);
-    cluster.settled(&name, Instant::now(), &manager, 0.0, "", Bounds::default()).await;
-    assert_sharing(&cluster);
-    assert_eq!(omitted_services(&cluster.server).len(), 1, "events");
-    manager.program.terminate();
-
-    cluster.world.azure().clear_requests();
-    cluster.server.clear_requests();
-    let (started, manager) = (Instant::now(), cluster.start());
-    cluster.until_listed(&manager).await;
-    let bounds = Bounds { writes: Some(0), ..Bounds::default() };
-    let row = cluster.settled(&format!("restart with {name}"), started, &manager, 0.0, "not measured", bounds).await;
-    assert_sharing(&cluster);
-    manager.program.terminate();
-    row
-}
-
-/// Asserts that all Services are served on one public IP, and that events name only the one that its tag cannot list.
-fn assert_sharing(cluster: &Place) {
-    let services = cluster.server.list::<Service>();
-    assert!(services.iter().all(is_ready), "not ready:\n{}", cluster.log());
-    let public_ips = cluster.world.azure().documents_of("Microsoft.Network/publicIPAddresses");
-    assert_eq!((services.len(), rules(cluster).len(), public_ips.len()), (SHARING, SHARING, 1));
-    assert!(omitted_services(&cluster.server).iter().all(|name| *name == sharing_name(LISTED + 1)), "events");
-}
-
-/// Returns the Service of each event that says that a tag has no room for it.
-fn omitted_services(server: &ApiServer) -> Vec<String> {
-    let says_so =
-        |event: &Event| event.message.as_deref().is_some_and(|message| message.contains("has no room for default/"));
-    server.list::<Event>().into_iter().filter(says_so).filter_map(|event| event.involved_object.name).collect()
+    let balancers = cluster.world.azure().documents_of("Microsoft.Network/loadBalancers");
+    let rules = balancers.iter().filter_map(|balancer| balancer["properties"]["loadBalancingRules"].as_array()).flatten();
+    rules.map(timeout_of).collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -57,7 +57,7 @@ fn troubles() -> Vec<Trouble> {
         request,
         restarts: false,
         cause,
-        change: |cluster| create(cluster, external("other")),
+        change: |cluster| create(cluster, &external("other")),
         is_done: |cluster| service(cluster, "other").as_ref().is_some_and(is_ready),
     };
     let internal_hangs =
@@ -71,13 +71,13 @@ fn troubles() -> Vec<Trouble> {
         make_internal(cluster, "left");
     });
     let security_hangs = trouble("i", hangs.clone(), ("PUT", "*/networkSecurityGroups/*"), |cluster| {
-        create(cluster, external("stuck"));
+        create(cluster, &external("stuck"));
     });
     vec![
         trouble("a", hangs.clone(), ("PUT", MACHINES), join_machine),
         trouble("b", refused("OperationNotAllowed"), ("PUT", MACHINES), join_machine),
         trouble("c", hangs.clone(), ("PUT", "*/publicIPAddresses/*"), |cluster| {
-            (1..5).for_each(|number| create(cluster, external(&format!("early-{number}"))));
+            (1..5).for_each(|number| create(cluster, &external(&format!("early-{number}"))));
         }),
         internal_hangs("d"),
         Trouble {
@@ -88,7 +88,7 @@ fn troubles() -> Vec<Trouble> {
         trouble("e", Effect::Hang, ("GET", "*/resourceGroups/elsewhere/*"), name_other_group),
         Trouble { restarts: true, change: |cluster| share(cluster, "other", 9000), ..shared },
         Trouble {
-            change: |cluster| create(cluster, private_link("other")),
+            change: |cluster| create(cluster, &private_link("other")),
             is_done: |cluster| service(cluster, "other").is_some_and(|it| !addresses(&it).is_empty()),
             ..link_refused
         },
@@ -101,7 +101,7 @@ fn troubles() -> Vec<Trouble> {
             ..address_locked
         },
         Trouble {
-            change: |cluster| create(cluster, with(external("other"), "azure-disable-load-balancer-nsg-rule")),
+            change: |cluster| create(cluster, &with(external("other"), "azure-disable-load-balancer-nsg-rule")),
             ..security_hangs
         },
     ]
@@ -109,8 +109,8 @@ fn troubles() -> Vec<Trouble> {
 
 async fn play(trouble: Trouble) -> Manager {
     let cluster = Place::new(responding()).await;
-    ["first", "left", "stays"].into_iter().for_each(|name| create(&cluster, external(name)));
-    create(&cluster, internal("inside"));
+    ["first", "left", "stays"].into_iter().for_each(|name| create(&cluster, &external(name)));
+    create(&cluster, &internal("inside"));
     let mut manager = cluster.start();
     cluster.until_ready(&manager).await;
     let azure = cluster.world.azure();
@@ -144,8 +144,8 @@ fn service(cluster: &Place, name: &str) -> Option<Service> {
     cluster.server.get::<Service>("default", name)
 }
 
-fn create(cluster: &Place, service: Service) {
-    cluster.server.create::<Service>(&service);
+fn create(cluster: &Place, service: &Service) {
+    cluster.server.create::<Service>(service);
 }
 
 fn change(cluster: &Place, name: &str, change: impl Fn(&mut Service)) {
@@ -170,18 +170,18 @@ fn private_link(name: &str) -> Service {
 }
 
 fn create_internal(cluster: &Place) {
-    create(cluster, internal("stuck"));
+    create(cluster, &internal("stuck"));
 }
 
 fn create_linked(cluster: &Place) {
-    create(cluster, private_link("stuck"));
+    create(cluster, &private_link("stuck"));
 }
 
 /// Creates a Service at the address of the first.
 fn share(cluster: &Place, name: &str, port: i32) {
     let address = addresses(&service(cluster, "first").expect("the Service")).remove(0);
     let sharer = external(name).ports(&[("http", port)]);
-    create(cluster, sharer.annotation(&format!("{PREFIX}azure-load-balancer-ipv4"), &address));
+    create(cluster, &sharer.annotation(&format!("{PREFIX}azure-load-balancer-ipv4"), &address));
 }
 
 fn make_internal(cluster: &Place, name: &str) {
@@ -192,7 +192,7 @@ fn name_other_group(cluster: &Place) {
     let topology = cluster.world.topology();
     let group = ResourceId::group_of(&topology.subscription, "elsewhere");
     cluster.world.azure().put_document(topology.group_document(&group)).expect("a resource group");
-    create(cluster, external("stuck").annotation(&format!("{PREFIX}azure-load-balancer-resource-group"), "elsewhere"));
+    create(cluster, &external("stuck").annotation(&format!("{PREFIX}azure-load-balancer-resource-group"), "elsewhere"));
 }
 
 fn join_machine(cluster: &Place) {

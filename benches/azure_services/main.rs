@@ -4,7 +4,8 @@
 //!
 //! `-- 200` makes so many Services at once and nothing else, `-- delete 1500` deletes so many at once. `-- hostile` makes only those that are
 //! as large as the API server takes, in three shapes, next to 200 EndpointSlices of 1,000 Nodes that do not exist. `-- contention` plays only
-//! other writers, and Services that compete for what Azure limits. `-- hang` plays only writes that never end.
+//! Services that compete for the quota of writes. `-- hang` plays only writes that never end, `-- rest` measures only a cluster in which
+//! nothing happens.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark ends where what it needs is missing")]
 
@@ -13,6 +14,7 @@ mod hang;
 mod place;
 #[path = "../support/program.rs"]
 mod program;
+mod rest;
 
 use std::time::Duration;
 
@@ -84,9 +86,16 @@ fn main() {
             Some(count) if is_asked("delete") => vec![deleted(count).await],
             Some(count) => vec![some(count).await],
             None if is_asked("hostile") => all_hostile(0.0).await,
-            None if is_asked("contention") => Box::pin(contention::all()).await,
+            None if is_asked("contention") => {
+                Box::pin(contention::all()).await;
+                Vec::new()
+            }
             None if is_asked("hang") => {
                 hang::all().await;
+                Vec::new()
+            }
+            None if is_asked("rest") => {
+                Box::pin(rest::all()).await;
                 Vec::new()
             }
             None => all().await,
@@ -127,10 +136,11 @@ async fn all() -> Vec<Row> {
     // Of as many Services as the largest tenth has.
     let ordinary = rows.iter().map(|row| row.own).fold(0.0, f64::max);
     rows.extend(all_hostile(ordinary).await);
-    rows.extend(Box::pin(contention::all()).await);
+    Box::pin(contention::all()).await;
     // The same is asserted on a paused clock.
     if is_shipped() {
         Box::pin(hang::all()).await;
+        Box::pin(rest::all()).await;
     }
     rows
 }

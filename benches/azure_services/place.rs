@@ -78,17 +78,12 @@ impl Place {
     }
 
     pub(super) fn start(&self) -> Manager {
-        self.start_with(&[])
-    }
-
-    /// Starts the program with more flags, of which each replaces the one of the same name.
-    pub(super) fn start_with(&self, flags: &[&str]) -> Manager {
         let port = free_port();
-        let flags = [&["--cloud-provider=azure", "--leader-elect=true"][..], flags].concat();
+        let flags = ["--cloud-provider=azure", "--leader-elect=true", "--authorization-always-allow-paths=/livez,/metrics"];
         let variables = [("SSL_CERT_FILE", self.file("ca.pem"))];
         let program = Program::start(self.folder.path(), "azure.json", port, &flags, &variables);
         let client = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).build().expect("a client");
-        Manager { program, own: std::cell::Cell::new(0.0), client, livez: format!("https://127.0.0.1:{port}/livez") }
+        Manager { program, own: std::cell::Cell::new(0.0), client, port }
     }
 
     /// The end of the log.
@@ -97,7 +92,12 @@ impl Place {
     }
 
     pub(super) async fn until_ready(&self, manager: &Manager) {
-        self.until(manager, TICK, || self.server.list::<Service>().iter().all(has_address)).await;
+        self.until(manager, TICK, || self.is_served()).await;
+    }
+
+    /// Returns `true` if each Service has an address.
+    pub(super) fn is_served(&self) -> bool {
+        self.server.list::<Service>().iter().all(has_address)
     }
 
     /// Waits until each Service is served or refused. To list what the server has takes long where Services are large.
@@ -208,7 +208,7 @@ pub(super) struct Manager {
     /// The most memory of its own that was seen, in MiB.
     own: std::cell::Cell<f64>,
     client: reqwest::Client,
-    livez: String,
+    port: u16,
 }
 
 impl Manager {
@@ -217,10 +217,14 @@ impl Manager {
         self.own.set(self.own.get().max(self.program.mib("RssAnon:")));
     }
 
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("https://127.0.0.1:{}{path}", self.port)
+    }
+
     /// How long `/livez` takes.
     pub(super) async fn livez(&self) -> Duration {
         let started = Instant::now();
-        let response = self.client.get(&self.livez).send().await.expect("a response of /livez");
+        let response = self.client.get(self.url("/livez")).send().await.expect("a response of /livez");
         assert!(response.status().is_success(), "/livez: {}", response.status());
         started.elapsed()
     }

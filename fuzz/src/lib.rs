@@ -23,7 +23,7 @@ use cloud_controller_manager::{
         acr::parsers::{ImageCredentialRequest, RegistryChallenge, RegistryMirror, exchange_url, registry_of},
         arm::{
             ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, BudgetSettings, Precondition, ResourceId,
-            TokenError, TokenProvider, api, compute, network,
+            TokenProvider, api, compute, network,
         },
         auth,
         config::{AzureConfig, ConfigTexts, EnvironmentOverrides, merge, offline_report},
@@ -161,7 +161,7 @@ struct AnyToken;
 
 #[async_trait::async_trait]
 impl TokenProvider for AnyToken {
-    async fn bearer(&self) -> Result<String, TokenError> {
+    async fn bearer(&self) -> Result<String, auth::AuthError> {
         Ok("token".to_owned())
     }
     fn rejected(&self, _: &str) {}

@@ -24,20 +24,18 @@ pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
     {
         checks.add(format!("leaderElection-{name}"), HealthEndpointSet::ALL, move || election.check());
     }
-    let seen = Arc::clone(watched);
-    checks.add("informer-nodes", HealthEndpointSet::READYZ, move || informer("nodes", &seen.nodes.status()));
+    let ready = |name: &str, check: fn(&ManagerState) -> Result<(), String>| {
+        let seen = Arc::clone(watched);
+        checks.add(name, HealthEndpointSet::READYZ, move || check(&seen));
+    };
+    ready("informer-nodes", |state| informer("nodes", &state.nodes.status()));
     if let Some(services) = watched.services.clone() {
         checks.add("informer-services", HealthEndpointSet::READYZ, move || informer("services", &services.status()));
     }
-    let seen = Arc::clone(watched);
-    checks.add("informer-namespaces", HealthEndpointSet::READYZ, move || on_demand("namespaces", seen.namespaces.status()));
-    let seen = Arc::clone(watched);
-    checks.add("informer-endpointslices", HealthEndpointSet::READYZ, move || {
-        on_demand("endpointslices", seen.endpoint_slices.status())
-    });
-    let seen = Arc::clone(watched);
-    checks.add("cloud-provider", HealthEndpointSet::READYZ, move || match &*seen.provider_ready.borrow() {
-        Some(Ok(())) => seen.provider.health(),
+    ready("informer-namespaces", |state| on_demand("namespaces", state.namespaces.status()));
+    ready("informer-endpointslices", |state| on_demand("endpointslices", state.endpoint_slices.status()));
+    ready("cloud-provider", |state| match &*state.provider_ready.borrow() {
+        Some(Ok(())) => state.provider.health(),
         Some(Err(reason)) => Err(format!("cannot be initialised, trying again: {reason}")),
         None => Err("is being initialised".to_owned()),
     });
@@ -65,5 +63,21 @@ pub(super) fn informer(kind: &str, status: &WatchStatus) -> Result<(), String> {
             Err(format!("the first list of {kind} has been under way for {since} s"))
         }
         (None, true) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn informer_is_ready_once_listed_and_without_error() {
+        let listing = WatchStatus::default();
+        let failing = WatchStatus { error: Some("403".to_owned()), ..WatchStatus::default() };
+        let synced = WatchStatus { synced: true, ..WatchStatus::default() };
+        let pending = "the first list of services has been under way for 0 s";
+        assert_eq!(informer("services", &listing), Err(pending.to_owned()));
+        assert_eq!(informer("services", &failing), Err("list or watch of services fails: 403".to_owned()));
+        assert_eq!(informer("services", &synced), Ok(()));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::mpsc;
+use k8s_openapi::api::{core::v1::Namespace, discovery::v1::EndpointSlice};
 
 use super::{
     build_metrics::{publish_build_info, publish_feature_gates},
@@ -18,11 +18,11 @@ use super::{
         dry_run::{self, DryRunReports},
         page,
     },
-    second_lease,
+    second_lease::{self, SecondLease},
     start_error::StartResult,
     status,
     webhooks::{self, RunningWebhooks},
-    wiring,
+    wiring::{self, ControllerLeases},
 };
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     metrics::Metrics,
     runtime::{
         clock::Clock,
-        events::{self, EventRecorder, RecordedEvent},
+        events::{self, EventRecorder},
         informer::{Informer, OnDemandInformer},
         leader_election::{self, ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
@@ -120,20 +120,16 @@ struct ControllerManager {
 
 impl ControllerManager {
     /// Builds everything and starts what every replica runs.
+    ///
+    /// The order matters: [`start_recorder`], [`prepare_elections`], [`start_webhooks`], controllers, [`on_demand_informers`], the
+    /// provider, the secure port. The informers start last, because they accept no subscriber after that.
     async fn build(parts: ManagerDeps, host: ElectionHost, background: &Shutdown) -> StartResult<Self> {
         let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
         let clients = if config.dry_run { Arc::new(ReadOnlyClients(clients)) } else { clients };
         publish_feature_gates(&config.feature_gates, &metrics);
         publish_build_info(&config.version, &metrics);
         metrics.make_first_values(provider.provider_name());
-        let (recorder, recorded) = EventRecorder::channel(COMPONENT);
-        let recorder = recorder.with_discard_metric(&metrics);
-        if config.dry_run {
-            discard_events(recorded, background);
-        } else {
-            events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
-        }
-
+        let recorder = start_recorder(&config, clients.as_ref(), &metrics, clock, background)?;
         let elections = ElectionContext {
             settings: &config.leader_election,
             identity: leader_election::identity(),
@@ -143,20 +139,10 @@ impl ControllerManager {
             recorder: &recorder,
             metrics: &metrics,
         };
-        let main = if config.dry_run {
-            election::abstain()
-        } else {
-            election::prepare(&elections, &config.leader_election.resource_name)?
-        };
-        let second = second_lease::prepare(&elections, &config)?;
-        let leadership = main.leadership.clone();
-        let leases = second_lease::leases(&config, &main, second.as_ref());
+        let (main, second, leases) = prepare_elections(&elections, &config)?;
         let for_provider = leases.of_provider();
         let metered::WriteLeadership { load_balancers, routes } = for_provider.clone();
         let provider = metered::metered(provider, Arc::clone(&metrics), for_provider, metered::CallDeadlines::default());
-
-        let nodes = wiring::node_informer(config.node_filter.as_deref(), &provider);
-        let mut informers = Informers::new(nodes, service_informer(config.service.classes.clone(), &provider));
         let context = wiring::WiringContext {
             config: &config,
             clients: clients.as_ref(),
@@ -165,32 +151,21 @@ impl ControllerManager {
             clock,
             metrics: &metrics,
         };
-        // A dry-run manager serves no webhooks.
-        let webhooks = match config.webhooks.as_ref().filter(|_| !config.dry_run) {
-            Some(configured) => {
-                let client = clients.component("webhooks")?;
-                webhooks::start(configured, provider.webhooks(), client, (&metrics, clock), background).await?
-            }
-            None => None,
-        };
+        let webhooks = start_webhooks(&context, &provider, background).await?;
+        let nodes = wiring::node_informer(config.node_filter.as_deref(), &provider);
+        let mut informers = Informers::new(nodes, service_informer(config.service.classes.clone(), &provider));
         let wired = wiring::controllers(&context, &mut informers, &provider)?;
 
         let watches_services = wired.controllers.iter().any(|(names, _)| *names == SERVICE);
-        let client = provider_client(clients.as_ref(), provider.provider_name())?;
         let watches = clients.watches()?;
         let Informers { mut nodes, services, namespaces } = informers;
         let refusal = wiring::watch_refusals(&mut nodes, &provider);
-        let slices = Informer::new(prune_endpoint_slice);
-        // No other controller could use their objects.
         let (namespaces, endpoint_slices) = match watches_services {
-            true => (
-                OnDemandInformer::new(namespaces.with_clock(clock), watches.clone(), background, Arc::clone(&metrics)),
-                OnDemandInformer::new(slices.with_clock(clock), watches.clone(), background, Arc::clone(&metrics)),
-            ),
+            true => on_demand_informers(&context, namespaces, &watches, background),
             false => Default::default(),
         };
         let provider_context = ProviderContext {
-            client,
+            client: provider_client(clients.as_ref(), provider.provider_name())?,
             leadership: load_balancers,
             route_leadership: routes,
             shutdown: background.clone(),
@@ -209,7 +184,7 @@ impl ControllerManager {
             (Some(MigrationState { migration, leadership, election: health }), Some(election))
         });
         let watched = Arc::new(ManagerState {
-            leadership,
+            leadership: main.leadership.clone(),
             migration,
             election: main.health(),
             nodes: nodes.store(),
@@ -290,10 +265,66 @@ async fn until_refused(mut refusal: watch::Receiver<Option<String>>) -> String {
     std::future::pending().await
 }
 
-/// Discards the events of a dry run, whose actions did not happen.
-fn discard_events(mut recorded: mpsc::Receiver<(&'static str, RecordedEvent)>, background: &Shutdown) {
-    let over = background.clone();
-    background.spawn(async move { over.run_until_begun(async { while recorded.recv().await.is_some() {} }).await });
+/// Starts the recorder of events: before all parts, because each of them records. Events of a dry run are discarded: their actions
+/// did not happen.
+fn start_recorder(
+    config: &ManagerConfig,
+    clients: &dyn ClientSource,
+    metrics: &Arc<Metrics>,
+    clock: Clock,
+    background: &Shutdown,
+) -> StartResult<EventRecorder> {
+    let (recorder, mut recorded) = EventRecorder::channel(COMPONENT);
+    if config.dry_run {
+        let over = background.clone();
+        background.spawn(async move { over.run_until_begun(async { while recorded.recv().await.is_some() {} }).await });
+    } else {
+        events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(metrics), background);
+    }
+    Ok(recorder.with_discard_metric(metrics))
+}
+
+/// Prepares the elections, and the leadership of each controller: before the wiring, because the clients of controllers and provider
+/// check a leadership before they write.
+fn prepare_elections(
+    elections: &ElectionContext<'_>,
+    config: &ManagerConfig,
+) -> StartResult<(PendingElection, Option<SecondLease>, ControllerLeases)> {
+    let main = match config.dry_run {
+        true => election::abstain(),
+        false => election::prepare(elections, &config.leader_election.resource_name)?,
+    };
+    let second = second_lease::prepare(elections, config)?;
+    let leases = second_lease::leases(config, &main, second.as_ref());
+    Ok((main, second, leases))
+}
+
+/// Serves the webhooks of the provider: before any other port, because a mistake in their flags ends the process. A dry-run manager
+/// serves none.
+async fn start_webhooks(
+    context: &wiring::WiringContext<'_>,
+    provider: &Arc<dyn CloudProvider>,
+    background: &Shutdown,
+) -> StartResult<Option<RunningWebhooks>> {
+    let Some(configured) = context.config.webhooks.as_ref().filter(|_| !context.config.dry_run) else { return Ok(None) };
+    let client = context.clients.component("webhooks")?;
+    webhooks::start(configured, provider.webhooks(), client, (context.metrics, context.clock), background).await
+}
+
+/// Creates the informers that start on request of the provider: after the wiring, which subscribes to `namespaces`. Only the service
+/// controller has a use for their objects.
+fn on_demand_informers(
+    context: &wiring::WiringContext<'_>,
+    namespaces: Informer<Namespace>,
+    watches: &kube::Client,
+    background: &Shutdown,
+) -> (OnDemandInformer<Namespace>, OnDemandInformer<EndpointSlice>) {
+    let slices = Informer::new(prune_endpoint_slice).with_clock(context.clock);
+    let namespaces = namespaces.with_clock(context.clock);
+    (
+        OnDemandInformer::new(namespaces, watches.clone(), background, Arc::clone(context.metrics)),
+        OnDemandInformer::new(slices, watches.clone(), background, Arc::clone(context.metrics)),
+    )
 }
 
 /// Returns the provider's client, which acts as ServiceAccount `<name>-cloud-provider` where controllers have accounts of
@@ -335,7 +366,7 @@ async fn serve(
         reviews: Some(reviews),
         configz: config.configz(),
         flagz: config.flagz(),
-        status: Arc::new(move || status::value(&for_status)),
+        status: Arc::new(move || status::status(&for_status)),
         planner: Some(page::planner(watched, shown.reports)),
         before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity,

@@ -5,7 +5,7 @@
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     app_error::AppError,
@@ -13,13 +13,14 @@ use super::{
     review_clients::ReviewClientSource,
 };
 use crate::{
-    cli::{NodeManagerConfig, logging},
+    cli::{NodeManagerConfig, VERSION, logging},
     cloud_provider::{LocalConfig, Registry},
     controllers::Controller,
     metrics::Metrics,
     node_manager::{NodeManager, NodeManagerDeps},
     runtime::{client::KubeClients, clock::Clock, shutdown::Shutdown},
     serving::{self, HealthChecks, HealthEndpointSet, ReviewClients},
+    status::{InformersStatus, ManagerStatus, ProviderStatus},
 };
 
 /// Time that a running step, which is one request, may take to end.
@@ -143,13 +144,19 @@ fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
     checks
 }
 
-fn status(manager: &NodeManager) -> Value {
-    json!({
-        "version": crate::cli::VERSION,
-        "informers": {"nodes": super::status::informer(&manager.nodes.status(), 1)},
-        "cloudProvider": {"problem": manager.provider_problem(), "details": manager.provider.status()},
-        "controllers": [super::status::controller("cloud-node-manager", manager.controller.status())],
-    })
+fn status(manager: &NodeManager) -> ManagerStatus {
+    let nodes = Some(super::status::informer((manager.nodes.status(), 1)));
+    ManagerStatus {
+        version: VERSION.to_owned(),
+        informers: InformersStatus { nodes, ..InformersStatus::default() },
+        cloud_provider: ProviderStatus {
+            problem: manager.provider_problem(),
+            details: manager.provider.status(),
+            ..ProviderStatus::default()
+        },
+        controllers: vec![super::status::controller("cloud-node-manager", &*manager.controller)],
+        ..ManagerStatus::default()
+    }
 }
 
 #[cfg(test)]

@@ -1,37 +1,40 @@
 //! Content of the status page: the work of this process, and what blocks it.
 
-use serde_json::{Value, json};
-
 use super::manager_state::{ManagerState, MigrationState};
 use crate::{
-    controllers::ControllerStatus,
-    runtime::{store::WatchStatus, work_queue::UnsettledKey},
+    cli::VERSION,
+    controllers::Controller,
+    runtime::store::WatchStatus,
+    status::{
+        ControllerStatus, InformerStatus, InformersStatus, ManagerStatus, MigrationStatus, ProviderState, ProviderStatus,
+    },
 };
 
-pub(super) fn value(watched: &ManagerState) -> Value {
-    let controllers: Vec<Value> =
-        watched.controllers.iter().map(|(names, running)| controller(names.canonical, running.status())).collect();
-    json!({
-        "version": crate::cli::VERSION,
-        "leading": watched.leadership.is_leading(),
-        "shadow": watched.is_dry_run,
-        "leaderMigration": watched.migration.as_ref().map(|own| migration(own, watched)),
-        "informers": {
-            "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
-            "services": watched.services.as_ref().map(|services| informer(&services.status(), services.len())),
-            "namespaces": on_demand(watched.namespaces.status()),
-            "endpointslices": on_demand(watched.endpoint_slices.status()),
+pub(super) fn status(watched: &ManagerState) -> ManagerStatus {
+    ManagerStatus {
+        version: VERSION.to_owned(),
+        leading: Some(watched.leadership.is_leading()),
+        shadow: watched.is_dry_run,
+        leader_migration: watched.migration.as_ref().map(|own| migration(own, watched)),
+        informers: InformersStatus {
+            nodes: Some(informer((watched.nodes.status(), watched.nodes.len()))),
+            services: watched.services.as_ref().map(|services| informer((services.status(), services.len()))),
+            namespaces: watched.namespaces.status().map(informer),
+            endpointslices: watched.endpoint_slices.status().map(informer),
         },
-        "cloudProvider": provider(watched),
-        "controllers": controllers,
-        "notRunning": watched.skipped.iter().map(|(name, why)| ((*name).to_owned(), Value::from(why.clone()))).collect::<serde_json::Map<_, _>>(),
-    })
+        cloud_provider: provider(watched),
+        controllers: watched.controllers.iter().map(|(names, running)| controller(names.canonical, &**running)).collect(),
+        not_running: watched.skipped.iter().map(|(name, reason)| ((*name).to_owned(), reason.clone())).collect(),
+    }
 }
 
-fn migration(own: &MigrationState, watched: &ManagerState) -> Value {
+fn migration(own: &MigrationState, watched: &ManagerState) -> MigrationStatus {
     let names = watched.controllers.iter().map(|(names, _)| names).filter(|names| own.has(names));
-    let controllers: Vec<_> = names.map(|names| names.canonical).collect();
-    json!({"lease": own.migration.lease_name, "leading": own.leadership.is_leading(), "controllers": controllers})
+    MigrationStatus {
+        lease: own.migration.lease_name.clone(),
+        leading: own.leadership.is_leading(),
+        controllers: names.map(|names| names.canonical.to_owned()).collect(),
+    }
 }
 
 /// Brings the gauges of controllers and provider up to date.
@@ -40,43 +43,26 @@ pub(super) fn observe(watched: &ManagerState) {
     watched.controllers.iter().for_each(|(_, controller)| controller.observe());
 }
 
-fn provider(watched: &ManagerState) -> Value {
+fn provider(watched: &ManagerState) -> ProviderStatus {
     let state = match &*watched.provider_ready.borrow() {
-        None => "initialising".to_owned(),
-        Some(Ok(())) => "initialised".to_owned(),
-        Some(Err(reason)) => format!("cannot be initialised, trying again: {reason}"),
+        None => ProviderState::Initializing,
+        Some(Ok(())) => ProviderState::Initialized,
+        Some(Err(reason)) => ProviderState::Failed(format!("cannot be initialised, trying again: {reason}")),
     };
-    json!({"name": watched.provider.provider_name(), "state": state, "problem": watched.provider.health().err(), "details": watched.provider.status()})
+    ProviderStatus {
+        name: Some(watched.provider.provider_name().to_owned()),
+        state: Some(state),
+        problem: watched.provider.health().err(),
+        details: watched.provider.status(),
+    }
 }
 
 /// Returns the state of a controller.
-pub(super) fn controller(name: &str, status: ControllerStatus) -> Value {
-    json!({
-        "name": name,
-        "problem": status.problem,
-        "facts": status.facts.into_iter().map(|(name, value)| (name, Value::from(value))).collect::<serde_json::Map<_, _>>(),
-        "unsettled": status.unsettled.iter().map(unsettled).collect::<Vec<_>>(),
-        "drift": status.drift,
-    })
+pub(super) fn controller(name: &str, running: &dyn Controller) -> ControllerStatus {
+    ControllerStatus { name: name.to_owned(), ..running.status() }
 }
 
-/// Returns the state of a watch.
-pub(super) fn informer(status: &WatchStatus, objects: usize) -> Value {
-    json!({"synced": status.synced, "objects": objects, "error": status.error})
-}
-
-/// Returns the state of a watch that runs only when the provider needs it.
-fn on_demand(status: Option<(WatchStatus, usize)>) -> Value {
-    status.map_or(Value::Null, |(status, objects)| informer(&status, objects))
-}
-
-fn unsettled(row: &UnsettledKey) -> Value {
-    json!({
-        "key": row.key,
-        "runningForSeconds": row.running_for.map(|age| age.as_secs_f64()),
-        "dueInSeconds": row.due_in.map(|delay| delay.as_secs_f64()),
-        "failures": row.failures,
-        "reason": row.reason,
-        "class": row.class,
-    })
+/// Returns the state of a watch with this number of objects.
+pub(super) fn informer((watch, objects): (WatchStatus, usize)) -> InformerStatus {
+    InformerStatus { synced: watch.synced, objects, error: watch.error }
 }

@@ -5,10 +5,10 @@
 use clap::{Arg, ArgMatches, Command};
 
 use super::{
-    arguments::{self, FlagArguments},
-    config::{self, ManagerConfig},
-    flags::{FlagTable, generic},
-    plan::{is_key, output, wants_json},
+    arguments,
+    config::ManagerConfig,
+    flags::FlagTable,
+    plan::{is_key, output, read_only_manager, wants_json},
     usage_errors::{UsageError, UsageErrors},
 };
 use crate::flags::quoted;
@@ -60,12 +60,8 @@ pub(super) fn parse(
         mistakes.add(format!("invalid value {} for --{ACCOUNT}: want NAMESPACE/NAME", quoted(wrong)));
     }
     let account = account.and_then(|key| key.split_once('/')).map(|(space, name)| (space.to_owned(), name.to_owned()));
-    let mut arguments = FlagArguments::new(matches, table.all());
-    arguments.apply_default_provider(providers);
-    arguments.set(&generic::DRY_RUN.spec, "true");
-    mistakes.add_invalid_values(&arguments);
+    let built = read_only_manager(matches, table, providers, &mut mistakes);
     let json = matches.try_contains_id("output").unwrap_or(false) && wants_json(matches);
-    let built = config::build(arguments, table, providers);
     mistakes.finish(built.map(|manager| DiagnoseOptions { manager, account, json }))
 }
 

@@ -77,13 +77,23 @@ pub(super) fn parse(
         }
         key
     });
+    let built = read_only_manager(matches, table, providers, &mut mistakes);
+    let (json, diff, report) = (wants_json(matches), matches.get_flag(DIFF), matches.get_flag(REPORT));
+    mistakes.finish(built.map(|manager| PlanOptions { manager, service, json, diff, report }))
+}
+
+/// Returns the configuration of a manager that only reads, or the mistakes in its flags.
+pub(super) fn read_only_manager(
+    matches: &ArgMatches,
+    table: &FlagTable,
+    providers: &[&str],
+    mistakes: &mut UsageErrors,
+) -> Result<ManagerConfig, Vec<String>> {
     let mut arguments = FlagArguments::new(matches, table.all());
     arguments.apply_default_provider(providers);
     arguments.set(&generic::DRY_RUN.spec, "true");
     mistakes.add_invalid_values(&arguments);
-    let (json, diff, report) = (wants_json(matches), matches.get_flag(DIFF), matches.get_flag(REPORT));
-    let built = config::build(arguments, table, providers);
-    mistakes.finish(built.map(|manager| PlanOptions { manager, service, json, diff, report }))
+    config::build(arguments, table, providers)
 }
 
 /// Whether this is `namespace/name`.

@@ -157,15 +157,6 @@ fn existing_manifests_are_accepted() {
         "--allocate-node-cidrs=true --cloud-config=/etc/kubernetes/cloud-config/azure.json --cloud-provider=azure \
          --cluster-cidr=10.244.0.0/16 --cluster-name=k8s --controllers=*,-cloud-node --configure-cloud-routes=true \
          --leader-elect=true --route-reconciliation-period=10s --v=4 --secure-port=10267",
-        // cloud-provider-azure: the Helm chart with every value present
-        "--allocate-node-cidrs=true --cloud-config=/c --cloud-provider=azure --cluster-cidr=10.0.0.0/16 --cluster-name=k \
-         --configure-cloud-routes=true --controllers=*,-cloud-node --leader-elect=true --route-reconciliation-period=10s \
-         --secure-port=10268 --v=2 --bind-address=0.0.0.0 --cert-dir=/c --cloud-config-secret-name=s --contention-profiling=true \
-         --controller-start-interval=1s --enable-dynamic-reloading=false --http2-max-streams-per-connection=47 \
-         --kube-api-burst=100 --kube-api-content-type=application/json --kube-api-qps=50 --kubeconfig=/k \
-         --leader-elect-lease-duration=60s --leader-elect-renew-deadline=40s --leader-elect-retry-period=10s \
-         --leader-elect-resource-lock=leases --leader-elect-resource-lock=leases --master=https://m --min-resync-period=10h \
-         --node-status-update-frequency=5m --profiling=false --use-service-account-credentials=true",
         // kubetest2-aks
         "--cloud-provider=azure --min-resync-period=10h0m0s --profiling=false --v=6",
         // kubernetes: cluster/gce

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde::Serialize;
 
 use super::config::ProviderConfig;
-use crate::runtime::client::list_all;
+use crate::runtime::{client::list_all, text};
 
 /// Longest text of a finding, in characters.
 const LONGEST: usize = 600;
@@ -103,19 +103,8 @@ pub fn first_of(names: &[String], count: usize) -> String {
 
 /// Returns `text` on one line, without control characters, truncated to the limit of a finding.
 pub fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text
-        .split(|character: char| character.is_whitespace() || character.is_control())
-        .filter(|word| !word.is_empty())
-        .collect();
-    truncated(&words.join(" "), LONGEST)
-}
-
-/// Returns `text`, or its first `limit` characters and an ellipsis.
-pub(crate) fn truncated(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    let line = text::one_line(text);
+    text::excerpt(&line.split_whitespace().collect::<Vec<_>>().join(" "), LONGEST)
 }
 
 /// Input of the checks.

@@ -6,49 +6,15 @@
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
-use serde::Serialize;
 
-use super::diagnostics::truncated;
+use crate::{
+    runtime::text::excerpt,
+    status::{DriftNote, DriftOutcome},
+};
 
 /// Most findings that are kept, and the longest sentence of one: names of documents are other people's.
 const MAX_NOTES: usize = 50;
 const LONGEST: usize = 1000;
-
-/// Response to a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DriftOutcome {
-    /// Reverted to the desired state.
-    Repaired,
-    /// Left unchanged, as configured.
-    Reported,
-    /// Left unchanged until later, because it keeps coming back.
-    Delayed,
-}
-
-impl DriftOutcome {
-    /// Returns the name for metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Repaired => "repaired",
-            Self::Reported => "reported",
-            Self::Delayed => "delayed",
-        }
-    }
-}
-
-/// External change to a cloud resource.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DriftNote {
-    /// The Service, `namespace/name`, or the Node. Empty: no object's.
-    pub about: String,
-    /// Time of the finding, to the second.
-    pub found: Timestamp,
-    /// Response to the change.
-    pub outcome: DriftOutcome,
-    /// Changed fields, and the time range.
-    pub what: String,
-}
 
 /// Log of the latest changes.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +25,7 @@ pub struct DriftLog {
 impl DriftLog {
     /// Keeps a finding, and forgets the oldest one when there are too many. What is found again as it was replaces itself.
     pub fn note(&mut self, about: &str, found: Timestamp, outcome: DriftOutcome, detail: &str) {
-        let detail = truncated(detail, LONGEST);
+        let detail = excerpt(detail, LONGEST);
         self.notes.retain(|earlier| earlier.about != about || earlier.what != detail);
         self.notes.truncate(MAX_NOTES - 1);
         let found = Timestamp::from_second(found.as_second()).unwrap_or(found);

@@ -55,8 +55,10 @@ pub struct InstanceMetadata {
     pub region: String,
     /// Further labels, added at initialization only; keys under `kubernetes.io` and `k8s.io` are dropped.
     pub additional_labels: BTreeMap<String, String>,
-    /// Whether the Node declares that its machine is not the cloud's: it is initialized without a provider id.
+    /// Whether the Node declares that its machine is not the cloud's. It is initialized without a provider ID.
     pub is_unmanaged: bool,
+    /// Whether the cloud has no provider IDs, so that its Nodes are initialized without one.
+    pub has_no_id: bool,
 }
 
 /// Existence of an instance. Only recent, direct, positive evidence is `Gone`.

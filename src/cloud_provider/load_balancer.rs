@@ -71,9 +71,11 @@ pub trait LoadBalancer: Send + Sync {
     /// Returns the status of the load balancer of `service`, `None` if there is none.
     async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>>;
 
-    /// Returns the name of the load balancer, whether it exists or not. Upstream's default: `DefaultLoadBalancerName`.
+    /// Returns the name of the load balancer, whether it exists or not. By default `a` and the Service's UID without dashes, cut to
+    /// 32 characters, as upstream's `DefaultLoadBalancerName`.
     fn get_load_balancer_name(&self, _cluster: &str, service: &Service) -> String {
-        default_load_balancer_name(service)
+        let uid = service.metadata.uid.as_deref().unwrap_or_default();
+        std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
     }
 
     /// Creates or updates the load balancer so that it serves `service` from `nodes`; answers its status.
@@ -170,10 +172,4 @@ pub trait LoadBalancer: Send + Sync {
     fn disregards_limit(&self, _limit: usize) -> Option<&'static str> {
         None
     }
-}
-
-/// Returns `a` and the Service's UID without dashes, cut to 32 characters. Upstream: `cloud.go`, `DefaultLoadBalancerName`.
-pub(crate) fn default_load_balancer_name(service: &Service) -> String {
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
 }

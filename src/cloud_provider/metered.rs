@@ -16,7 +16,7 @@ use super::{
     Route, RouteChanges, RouteOutcomes, Routes, SecondLook, ServiceDemand, ServiceListLimits, ServicesPlan, WritePlan, Zone,
     Zones,
 };
-use crate::{metrics::Metrics, runtime::leader_election::Leadership};
+use crate::{metrics::Metrics, runtime::leader_election::Leadership, status::ProviderDetails};
 
 /// Deadlines of calls. A call that is cut off here may still have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ relay! {
         provider_name() -> &str;
         has_cluster_id() -> bool;
         health() -> Result<(), String>;
-        status() -> serde_json::Value;
+        status() -> Option<ProviderDetails>;
         observe();
         reads_node_label(key: &str) -> bool;
         is_foreign(node: &Node) -> bool;

@@ -2,11 +2,13 @@
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
+use serde::{Deserialize, Serialize};
 
 use super::CloudResult;
 
 /// Prefix lengths that a cloud wants for the pod CIDRs of a Node. `None`: as the flags say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PodCidrMaskSizes {
     /// Of its IPv4 CIDR.
     pub ipv4: Option<u8>,

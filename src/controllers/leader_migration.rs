@@ -77,8 +77,6 @@ fn is_named(names: &ControllerNames, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rand::{RngExt, SeedableRng, rngs::SmallRng};
-
     use super::{super::names::*, *};
 
     fn migration(entries: &[(&str, &str)]) -> LeaderMigration {
@@ -129,38 +127,6 @@ mod tests {
         }
         for shared in ["node-controller", "", "*", "deployment"] {
             assert!(!TABLE.iter().any(|names| is_named(names, shared)), "{shared}");
-        }
-    }
-
-    /// Two managers that have the same file: this one, and one that goes by another name.
-    #[test]
-    fn every_controller_has_one_home_whatever_the_file_says() {
-        let mut random = SmallRng::seed_from_u64(18);
-        let components = [OWN_COMPONENT, "kube-controller-manager", ANY_COMPONENT];
-        let names = [known_names(), vec!["deployment", "node-controller"]].concat();
-        for _ in 0..2_000 {
-            let entries: Vec<_> = (0..random.random_range(0..8))
-                .map(|_| (names[random.random_range(0..names.len())], components[random.random_range(0..components.len())]))
-                .collect();
-            let own = migration(&entries);
-            // The other manager reads its own name where this one reads this one's.
-            let swapped = entries.iter().map(|(name, component)| match *component {
-                OWN_COMPONENT => (*name, "kube-controller-manager"),
-                "kube-controller-manager" => (*name, OWN_COMPONENT),
-                any => (*name, any),
-            });
-            let other = migration(&swapped.collect::<Vec<_>>());
-            for controller in TABLE {
-                let first = entries.iter().find(|(name, _)| is_named(controller, name)).map(|(_, component)| *component);
-                let homes = (own.lease_of(controller), other.lease_of(controller));
-                let is_right = match first {
-                    None => homes == (ControllerLease::Main, ControllerLease::Main),
-                    Some(OWN_COMPONENT) => matches!(homes, (ControllerLease::Migration, ControllerLease::Elsewhere(_))),
-                    Some(ANY_COMPONENT) => homes == (ControllerLease::Migration, ControllerLease::Migration),
-                    Some(_) => matches!(homes, (ControllerLease::Elsewhere(_), ControllerLease::Migration)),
-                };
-                assert!(is_right, "{entries:?} {}: {homes:?}", controller.canonical);
-            }
         }
     }
 

@@ -7,13 +7,16 @@
 pub(crate) mod config;
 mod events;
 mod label_refresh;
-pub(super) mod metadata;
 mod metadata_batcher;
 mod plan;
 mod reconcile;
 mod write_plan;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
@@ -22,14 +25,12 @@ use tokio::sync::Semaphore;
 
 pub use config::{BetaLabels, NodeControllerConfig};
 pub use events::EVENTS;
-pub use metadata::NoInstances;
 
-use self::{
-    metadata::{InstanceInterface, MetadataScope},
-    metadata_batcher::MetadataBatcher,
-    plan::NodeKind,
+use self::{metadata_batcher::MetadataBatcher, plan::NodeKind};
+use super::{
+    Controller, ControllerContext, ControllerStatus, Informers, NoInstances, ServiceScope, instances_of, names::NODE,
+    node_ipam::PodCidrPool,
 };
-use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, names::NODE, node_ipam::PodCidrPool};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_never_initialized, labels::Labels, taints},
@@ -78,7 +79,7 @@ impl NodeController {
         config: NodeControllerConfig,
         pod_cidrs: Option<Arc<PodCidrPool>>,
     ) -> Result<Arc<Self>, NoInstances> {
-        let source = Arc::new(InstanceInterface::of(provider.as_ref(), NODE.canonical)?);
+        let instances = instances_of(provider.as_ref(), NODE.canonical)?;
         let make = |name, backoff| ReconcileQueue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
         let slow = KeyBackoff { base: Duration::from_secs(1), max: config.status_update_frequency };
         let queue = make("Nodes", config.backoff);
@@ -99,8 +100,8 @@ impl NodeController {
             nodes: informers.nodes.store(),
             queue,
             address_queue: make("NodeAddresses", slow),
-            metadata_batcher: MetadataBatcher::new(Arc::clone(&source), MetadataScope::All),
-            address_batcher: MetadataBatcher::new(source, MetadataScope::Addresses),
+            metadata_batcher: MetadataBatcher::new(Arc::clone(&instances)),
+            address_batcher: MetadataBatcher::new(instances),
             replaced: Mutex::default(),
             writes: Semaphore::new(WRITES_AT_ONCE),
             forbidden: Mutex::default(),
@@ -163,15 +164,20 @@ impl Controller for NodeController {
     }
 
     fn status(&self) -> ControllerStatus {
-        let all = self.nodes.list();
         let waiting = self.uninitialized_count();
         let mut unsettled = self.queue.unsettled();
         unsettled.extend(self.address_queue.unsettled());
-        let facts = vec![
-            ("nodes".to_owned(), all.len().to_string()),
+        let facts = BTreeMap::from([
+            ("nodes".to_owned(), self.nodes.len().to_string()),
             ("nodes that wait for initialisation".to_owned(), waiting.to_string()),
-        ];
-        ControllerStatus { problem: self.forbidden.lock().clone(), unsettled, facts, ..ControllerStatus::default() }
+        ]);
+        ControllerStatus {
+            problem: self.forbidden.lock().clone(),
+            facts,
+            uninitialized_nodes: Some(waiting),
+            unsettled,
+            ..ControllerStatus::default()
+        }
     }
 
     fn plan<'a>(&'a self, scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {

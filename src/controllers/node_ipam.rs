@@ -24,7 +24,7 @@ mod plan;
 mod pool;
 mod reconcile;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
@@ -231,7 +231,7 @@ impl Controller for NodeIpamController {
             PoolPhase::Refused(problem) => Some(format!("no pod CIDRs are given out: {problem}")),
             _ => None,
         };
-        let mut facts = vec![("pod CIDRs".to_owned(), shown(&phase).to_owned())];
+        let mut facts = BTreeMap::from([("pod CIDRs".to_owned(), shown(&phase).to_owned())]);
         facts.extend(self.pool.facts());
         ControllerStatus { problem, unsettled: self.queue.unsettled(), facts, ..ControllerStatus::default() }
     }

@@ -13,7 +13,11 @@ mod plan;
 mod reconcile;
 mod write_plan;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
@@ -27,7 +31,7 @@ use self::{
     instances::InstanceStateSource,
     plan::{DeletionTracker, TrackerInput},
 };
-use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceScope, node::NoInstances};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, NoInstances, ServiceScope};
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, WritePlan},
     node::{is_ready, provider_id, taints, uid},
@@ -129,7 +133,7 @@ impl Controller for NodeLifecycleController {
         ControllerStatus {
             problem: self.forbidden.lock().clone(),
             unsettled: self.queue.unsettled(),
-            facts: vec![("node deletions held back".to_owned(), held_back)],
+            facts: BTreeMap::from([("node deletions held back".to_owned(), held_back)]),
             ..ControllerStatus::default()
         }
     }

@@ -36,7 +36,10 @@ mod restore;
 pub mod status_patch;
 mod write_plan;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::{
@@ -59,12 +62,9 @@ use super::{Controller, ControllerContext, ControllerStatus, Informers, ServiceS
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, LoadBalancer, WritePlan},
     runtime::{
-        informer::ObjectChange,
-        shutdown::Shutdown,
-        store::ObjectKey,
-        work_queue::{ReconcilePriority, UnsettledKey},
-        worker::ReconcileQueue,
+        informer::ObjectChange, shutdown::Shutdown, store::ObjectKey, work_queue::ReconcilePriority, worker::ReconcileQueue,
     },
+    status::{FailureClass, UnsettledKey},
 };
 
 /// The cloud has no load balancers: this controller cannot run.
@@ -287,17 +287,19 @@ impl Controller for ServiceController {
         let nodes = self.node_queue.unsettled().into_iter().chain(self.host_queue.unsettled());
         let hosts = self.hosts().nodes.len();
         let limit = self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-        let mut facts = vec![("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)];
-        let stages = self.cache().phases();
-        facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
+        let mut facts =
+            BTreeMap::from([("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)]);
         let services = self.queue.unsettled();
         let cache = self.cache();
-        let classed = |row: UnsettledKey| UnsettledKey { class: cache.phase_of(&row.key), ..row };
+        let load_balancers: BTreeMap<_, _> =
+            cache.phases().into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect();
+        facts.extend(load_balancers.iter().map(|(reason, count)| (format!("load balancers: {reason}"), count.to_string())));
+        let classed = |row: UnsettledKey| UnsettledKey { class: cache.phase_of(&row.key).map(FailureClass::named), ..row };
         let unsettled: Vec<UnsettledKey> = services.into_iter().map(classed).chain(nodes).collect();
         let drift = cache.drift.latest();
         drop(cache);
         let problem = self.balancer.problem().or_else(|| self.missing_right.reason());
-        ControllerStatus { problem, unsettled, facts, drift }
+        ControllerStatus { problem, facts, load_balancers, unsettled, drift, ..ControllerStatus::default() }
     }
 
     fn observe(&self) {

@@ -17,15 +17,6 @@ use super::{
 };
 use crate::cloud_provider::InstanceMetadata;
 
-/// Necessity of a provider ID for a Node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProviderIdRequirement {
-    /// Required: the taint remains until the cloud or the Node itself has one.
-    Required,
-    /// The cloud has none for it: `Instances` answered "not implemented", or the instance is not one of the cloud's.
-    Unsupported,
-}
-
 /// Reason why a Node cannot be initialized.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeInitializeError {
@@ -54,11 +45,11 @@ pub struct NodeInitialization {
 pub fn initialize(
     node: &Node,
     metadata: &InstanceMetadata,
-    id: ProviderIdRequirement,
     beta_labels: bool,
 ) -> Result<NodeInitialization, NodeInitializeError> {
     let new_id = Some(metadata.provider_id.clone()).filter(|new| !new.is_empty() && provider_id(node).is_none());
-    if id == ProviderIdRequirement::Required && new_id.is_none() && provider_id(node).is_none() {
+    let needs_id = !metadata.is_unmanaged && !metadata.has_no_id;
+    if needs_id && new_id.is_none() && provider_id(node).is_none() {
         return Err(NodeInitializeError::NoProviderId);
     }
     // The cloud knows no address of a Node that it does not manage, whatever kubelet's `--node-ip` is.

@@ -28,7 +28,7 @@ pub use calls::{CallBehaviour, CallName, FakeErrorClass};
 pub use cloud::FakeCloud;
 pub use config::{
     FakeConfig, FakeLoadBalancerConfig, FakeRouteConfig, GeneratedInstances, InstancePresence, InstanceSpec, PROVIDER_NAME,
-    PodCidrMaskSpec, PowerState,
+    PowerState,
 };
 pub use state::{FakeLoadBalancer, FakePort, FakeRoute};
 

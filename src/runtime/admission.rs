@@ -8,6 +8,8 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 
+use super::text::one_line;
+
 /// The one version that is spoken.
 const VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -188,7 +190,7 @@ fn bounded(warnings: &[String]) -> Vec<String> {
 
 /// Returns the beginning of a text, on one line.
 fn shortened(text: &str, longest: usize) -> String {
-    text.chars().take(longest).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    one_line(&text.chars().take(longest).collect::<String>())
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 
 mod correlator;
 mod lru;
-mod message_limit;
 mod sink;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -15,7 +14,19 @@ use tokio::sync::mpsc;
 
 pub use sink::start_sink;
 
+use super::text::truncate;
 use crate::metrics::Metrics;
+
+/// Longest message that the API server accepts, in bytes. Upstream: `pkg/apis/core/validation/events.go`.
+const LONGEST_MESSAGE: usize = 1024;
+const ELLIPSIS: &str = "…";
+
+/// Cuts a message that is too long between two characters.
+fn truncate_message(message: &mut String) {
+    if message.len() > LONGEST_MESSAGE {
+        *message = truncate(message, LONGEST_MESSAGE - ELLIPSIS.len());
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventType {
@@ -95,7 +106,7 @@ impl EventRecorder {
 
     /// Records `event`, its message cut to what the API takes; drops it when the queue is full.
     pub fn record(&self, mut event: RecordedEvent) {
-        message_limit::truncate_message(&mut event.message);
+        truncate_message(&mut event.message);
         if self.queue.try_send((self.component, event)).is_err() {
             tracing::debug!(component = self.component, "event dropped: the queue is full or closed");
             self.discarded.iter().for_each(|discarded| discarded.with_label_values(&["queue_full"]).inc());

@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams, core::ObjectMeta};
 
-use super::{backoff::ExponentialBackoff, shutdown::Shutdown};
+use super::{backoff::ExponentialBackoff, bearer::bearer_header, shutdown::Shutdown};
 
 /// Namespace of the accounts.
 pub const NAMESPACE: &str = "kube-system";
@@ -104,10 +104,7 @@ async fn request_token(client: &Client, account: &str) -> Result<HeaderValue, St
         .await
         .map_err(|error| error.to_string())?;
     let token = response.status.and_then(|status| status.token).ok_or("the answer has no token")?;
-    let mut header =
-        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| "the token is not a header value".to_owned())?;
-    header.set_sensitive(true);
-    Ok(header)
+    bearer_header(&token).ok_or_else(|| "the token is not a header value".to_owned())
 }
 
 #[cfg(all(test, feature = "sandbox"))]

@@ -187,14 +187,9 @@ impl<K> InformerStore<K> {
         failed.ok().and_then(|status| status.error.clone()).unwrap_or_default()
     }
 
-    /// Lists all objects again, and resolves when the store has them as [`InformerStore::as_kept`] now prunes them. Needed
-    /// when more fields are read.
-    pub async fn relist(&self) {
-        self.relist_met(self.want_relist()).await;
-    }
-
-    /// Has the informer list again, and returns a number for [`InformerStore::relist_met`], which accepts it any number of
-    /// times.
+    /// Requests another list, and returns its number for [`InformerStore::relist_met`], which accepts it any number of times.
+    ///
+    /// Its objects are pruned as [`InformerStore::as_kept`] does it by then, so they also have fields that got a reader since.
     pub fn want_relist(&self) -> u64 {
         let mut mine = 0;
         self.relists.send_modify(|relists| {

@@ -1,4 +1,4 @@
-//! Decides which keys are due: a pure state machine over (key, now).
+//! Decides which keys are due: a state machine over (key, now). Pure.
 //!
 //! In: keys with a [`ReconcilePriority`], and the [`ReconcileResult`] of each reconcile. Out: the next key to reconcile, or
 //! how long to wait. Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs
@@ -18,6 +18,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::backoff::ExponentialBackoff;
+use crate::status::UnsettledKey;
 
 /// Reason for adding a key; among due keys the most urgent runs first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,22 +108,6 @@ impl QueuedKeyState {
     fn is_idle(&self) -> bool {
         self.pending.is_none() && self.running.is_none() && self.failures == 0
     }
-}
-
-/// A key that is not settled, for status pages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnsettledKey {
-    pub key: String,
-    /// Duration of the current reconcile, if there is one.
-    pub running_for: Option<Duration>,
-    /// Time until it is due; zero when it is due already; `None` when it is not pending.
-    pub due_in: Option<Duration>,
-    /// Failures in a row.
-    pub failures: u32,
-    /// Reason why it waits or failed.
-    pub reason: Option<String>,
-    /// Class of that, if its controller classes failures.
-    pub class: Option<&'static str>,
 }
 
 /// The queue. `order` breaks ties, first come first served.
@@ -290,8 +275,8 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         keys.sort_by(|a, b| a.0.cmp(b.0));
         let row = |(key, entry): (&K, &QueuedKeyState)| UnsettledKey {
             key: key.to_string(),
-            running_for: entry.running.map(|start| now.saturating_duration_since(start)),
-            due_in: entry.pending.map(|pending| pending.due.saturating_duration_since(now)),
+            running_for_seconds: entry.running.map(|start| now.saturating_duration_since(start).as_secs_f64()),
+            due_in_seconds: entry.pending.map(|pending| pending.due.saturating_duration_since(now).as_secs_f64()),
             failures: entry.failures,
             reason: entry.reason.clone(),
             class: None,

@@ -21,9 +21,9 @@ use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use super::{
     clock::Clock,
     shutdown::Shutdown,
-    work_queue::{KeyBackoff, NextKey, ReconcilePriority, ReconcileResult, UnsettledKey, WorkQueue},
+    work_queue::{KeyBackoff, NextKey, ReconcilePriority, ReconcileResult, WorkQueue},
 };
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, status::UnsettledKey};
 
 /// Handle on a work queue. Clones are the same queue.
 pub struct ReconcileQueue<K> {

@@ -126,20 +126,3 @@ fn of_kind(kind: &Kind) -> Vec<Value> {
     }
     resources
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_is_discovered() {
-        for kind in KINDS {
-            let path = if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/v1", kind.group) };
-            let Ok(Document::Json(list)) = document(&path) else { panic!("{path} is missing") };
-            let names: Vec<_> = list["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
-            assert!(names.iter().any(|name| **name == kind.plural), "{} is not in {path}", kind.plural);
-        }
-        assert_eq!(document("/readyz/ping"), Ok(Document::Text("ok")));
-        assert_eq!(document("/apis/apps/v1").map_err(|refusal| refusal.code), Err(404));
-    }
-}

@@ -219,25 +219,3 @@ fn check_subresource(kind: &Kind, subresource: &str) -> Result<(), Refusal> {
     };
     if accepted { Ok(()) } else { Err(Refusal::no_such_path()) }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accept_headers() {
-        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-        let cases = [
-            ("", Representation::Full),
-            ("*/*", Representation::Full),
-            ("application/json", Representation::Full),
-            ("application/vnd.kubernetes.protobuf,application/json", Representation::Full),
-            (kubectl, Representation::Table),
-            (metadata, Representation::Metadata),
-        ];
-        for (accept, expected) in cases {
-            assert_eq!(Representation::of_accept(accept), expected, "{accept}");
-        }
-    }
-}

@@ -102,24 +102,3 @@ impl Users {
 fn texts(list: &Value) -> Vec<String> {
     super::validation::items(list).iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_are_known_until_they_expire() {
-        let mut users = Users::default();
-        let key = ObjectKey::namespaced("kube-system", "node-controller");
-        let issued = users.issue(&key, json!({"spec": {"expirationSeconds": 600}}), Timestamp::UNIX_EPOCH, 1);
-        let token = issued["status"]["token"].clone();
-        assert_eq!(issued["status"]["expirationTimestamp"], "1970-01-01T00:10:00Z");
-        let ask = |token: &Value, seconds: i64| {
-            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
-            users.review(Review::Token, json!({"spec": {"token": token}}), now)["status"].clone()
-        };
-        assert_eq!(ask(&token, 599)["user"]["username"], "system:serviceaccount:kube-system:node-controller");
-        assert_eq!(ask(&token, 600)["authenticated"], false);
-        assert_eq!(ask(&json!("other"), 0)["authenticated"], false);
-    }
-}

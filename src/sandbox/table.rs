@@ -154,22 +154,3 @@ fn involved(event: &Value) -> String {
     let about = &event["involvedObject"];
     format!("{}/{}", text(&about["kind"]).to_lowercase(), text(&about["name"]))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sandbox::kinds;
-
-    #[test]
-    fn a_service_as_a_row() {
-        let service = json!({
-            "metadata": {"name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30000, "protocol": "TCP"}]},
-        });
-        let table = table(&kinds::SERVICE, &[Arc::new(service)], &json!({}));
-        let expected =
-            json!(["web", "LoadBalancer", "10.0.0.1", "<pending>", "80:30000/TCP", "2026-01-01T00:00:00Z", "<none>"]);
-        assert_eq!(table["rows"][0]["cells"], expected);
-        assert_eq!(table["columnDefinitions"].as_array().map(Vec::len), Some(7));
-    }
-}

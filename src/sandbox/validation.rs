@@ -107,19 +107,7 @@ pub fn items(list: &Value) -> &[Value] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::kinds::{NODE, SERVICE};
     use serde_json::json;
-
-    #[test]
-    fn names() {
-        for (text, for_node, for_service) in
-            [("a", true, true), ("a.b", true, false), ("1a", true, false), ("", false, false), ("a-", false, false)]
-        {
-            let object = json!({"metadata": {"name": text}});
-            assert_eq!(name(&NODE, &object).is_empty(), for_node, "{text}");
-            assert_eq!(name(&SERVICE, &object).is_empty(), for_service, "{text}");
-        }
-    }
 
     #[test]
     fn nodes() {
@@ -137,16 +125,5 @@ mod tests {
             let fields: Vec<_> = node(Some(&old), &new).into_iter().map(|cause| cause.field).collect();
             assert_eq!(fields, expected, "{new}");
         }
-    }
-
-    #[test]
-    fn leases_and_events() {
-        assert!(lease(&json!({"spec": {"leaseDurationSeconds": 15}})).is_empty());
-        assert_eq!(lease(&json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}})).len(), 2);
-        let about = |namespace: &str, involved: &str| {
-            event(&json!({"metadata": {"namespace": namespace}, "involvedObject": {"namespace": involved}})).is_empty()
-        };
-        assert!(about("default", "") && about("a", "a"));
-        assert!(!about("a", "") && !about("default", "a"));
     }
 }

@@ -20,9 +20,8 @@ use super::{
     review_budget::{self, CredentialBudgets, ReviewBudget},
     review_cache::{ByteSize, ReviewCache},
     review_client::{ReviewClient, ReviewError},
-    text::truncate,
 };
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, runtime::text::truncate};
 
 /// Members may do everything.
 const PRIVILEGED_GROUP: &str = "system:masters";

@@ -257,15 +257,12 @@ pub(super) fn validate(config: &SecureServingConfig) -> Result<(), ServingError>
 
 /// Checks that `*` occurs only at the end.
 pub(super) fn validate_paths(paths: &[String]) -> Result<(), ServingError> {
-    match paths.iter().find(|path| path.strip_suffix('*').unwrap_or(path).contains('*')) {
-        None => Ok(()),
-        Some(path) => Err(ServingError::setting(
-            "authorization-always-allow-paths",
-            format!(
-                "{path:?} has a '*' that is not at the end; accepted: a path such as /healthz, or a prefix such as /debug/*"
-            ),
-        )),
-    }
+    let is_invalid = |path: &&String| path.strip_suffix('*').unwrap_or(path).contains('*');
+    let Some(path) = paths.iter().find(is_invalid) else { return Ok(()) };
+    let reason = format!(
+        "{path:?} has a '*' that is not at the end; accepted: a path such as /healthz, or a prefix such as /debug/*"
+    );
+    Err(ServingError::setting("authorization-always-allow-paths", reason))
 }
 
 #[cfg(test)]

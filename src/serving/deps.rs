@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::health::HealthChecks;
-use crate::{metrics::Metrics, runtime::clock::Clock};
+use crate::{metrics::Metrics, runtime::clock::Clock, status::ManagerStatus};
 
 /// Returns the plan as text, or why there is none.
 pub type Planner = Arc<dyn Fn(PlanRequest) -> BoxFuture<'static, Result<String, PlanError>> + Send + Sync>;
@@ -76,7 +76,7 @@ pub struct ServingDeps {
     /// Every flag with its value in effect, for `/flagz`.
     pub flagz: Vec<(String, String)>,
     /// Current state of this process, for `/statusz`.
-    pub status: Arc<dyn Fn() -> Value + Send + Sync>,
+    pub status: Arc<dyn Fn() -> ManagerStatus + Send + Sync>,
     /// For `/planz`; `None`: there is no such page.
     pub planner: Option<Planner>,
     /// Brings gauges up to date before they are rendered.

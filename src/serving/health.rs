@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 /// Health endpoint of the secure port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HealthEndpoint {
+pub(super) enum HealthEndpoint {
     /// `/healthz`, the oldest: everything.
     Healthz,
     /// `/livez`: a failure means the process should be restarted.
@@ -21,10 +21,10 @@ pub enum HealthEndpoint {
 
 impl HealthEndpoint {
     /// All three.
-    pub const ALL: [HealthEndpoint; 3] = [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz];
+    pub(super) const ALL: [HealthEndpoint; 3] = [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz];
 
     /// Returns the name, which is also the path without the slash.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             HealthEndpoint::Healthz => "healthz",
             HealthEndpoint::Livez => "livez",
@@ -44,21 +44,14 @@ impl HealthEndpointSet {
     pub const HEALTHZ_AND_LIVEZ: HealthEndpointSet = HealthEndpointSet(&[HealthEndpoint::Healthz, HealthEndpoint::Livez]);
     /// Counts for `/readyz` only: the process waits for something a restart does not bring.
     pub const READYZ: HealthEndpointSet = HealthEndpointSet(&[HealthEndpoint::Readyz]);
-
-    /// Returns `true` if `endpoint` is among them.
-    pub fn contains(self, endpoint: HealthEndpoint) -> bool {
-        self.0.contains(&endpoint)
-    }
 }
-
-/// A check: `Err` carries the reason.
-pub type HealthCheckFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 #[derive(Clone)]
 struct RegisteredCheck {
     name: String,
     endpoints: HealthEndpointSet,
-    check: HealthCheckFn,
+    /// `Err` carries the reason.
+    check: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 /// The registry of checks, in order of registration. Clones share it, so checks may be added while the port is served.
@@ -68,34 +61,21 @@ pub struct HealthChecks {
 }
 
 impl HealthChecks {
-    /// Adds a check, or replaces the one of that name. Checks are called for every request, so they must be quick.
+    /// Adds a check under a name of its own. Checks are called for every request, so they must be quick.
     pub fn add<F>(&self, name: impl Into<String>, endpoints: HealthEndpointSet, check: F)
     where
         F: Fn() -> Result<(), String> + Send + Sync + 'static,
     {
-        let entry = RegisteredCheck { name: name.into(), endpoints, check: Arc::new(check) };
-        let mut entries = self.entries.write();
-        match entries.iter_mut().find(|existing| existing.name == entry.name) {
-            Some(existing) => *existing = entry,
-            None => entries.push(entry),
-        }
-    }
-
-    /// Removes the check of that name, if there is one.
-    pub fn remove(&self, name: &str) {
-        self.entries.write().retain(|entry| entry.name != name);
+        self.entries.write().push(RegisteredCheck { name: name.into(), endpoints, check: Arc::new(check) });
     }
 
     /// Runs the checks of `endpoint` that `is_included` names. Without any check of its own an endpoint has `ping`, as upstream.
     pub(super) fn run(&self, endpoint: HealthEndpoint, is_included: impl Fn(&str) -> bool) -> Vec<ProbeResult> {
-        let entries = self.entries.read().clone();
-        let mut checks: Vec<_> = entries.into_iter().filter(|entry| entry.endpoints.contains(endpoint)).collect();
+        let mut checks = self.entries.read().clone();
+        checks.retain(|entry| entry.endpoints.0.contains(&endpoint));
         if checks.is_empty() {
-            checks.push(RegisteredCheck {
-                name: "ping".to_owned(),
-                endpoints: HealthEndpointSet::ALL,
-                check: Arc::new(|| Ok(())),
-            });
+            let result = is_included("ping").then_some(Ok(()));
+            return vec![ProbeResult { name: "ping".to_owned(), result }];
         }
         let run = |entry: RegisteredCheck| {
             let result = is_included(&entry.name).then(|| (entry.check)());
@@ -220,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_counts_where_it_is_registered_and_may_be_replaced_and_removed() {
+    fn a_check_counts_where_it_is_registered() {
         let checks = HealthChecks::default();
         let names = |endpoint| checks.run(endpoint, |_| true).into_iter().map(|outcome| outcome.name).collect::<Vec<_>>();
         assert_eq!(names(HealthEndpoint::Healthz), ["ping"]);
@@ -228,10 +208,7 @@ mod tests {
         checks.add("informers", HealthEndpointSet::READYZ, || Err("not synced".to_owned()));
         assert_eq!(names(HealthEndpoint::Livez), ["leaderElection"]);
         assert_eq!(names(HealthEndpoint::Readyz), ["leaderElection", "informers"]);
-        checks.add("informers", HealthEndpointSet::READYZ, || Ok(()));
-        assert_eq!(checks.run(HealthEndpoint::Readyz, |_| true)[1], outcome("informers", Some(Ok(()))));
-        checks.remove("informers");
-        assert_eq!(names(HealthEndpoint::Readyz), ["leaderElection"]);
+        assert_eq!(checks.run(HealthEndpoint::Readyz, |_| true)[1], outcome("informers", Some(Err("not synced"))));
     }
 
     #[test]

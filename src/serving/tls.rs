@@ -12,7 +12,7 @@ mod key_pair;
 use std::sync::Arc;
 
 use rustls::{
-    ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
+    ServerConfig, SupportedCipherSuite,
     crypto::{CryptoProvider, aws_lc_rs},
     version::{TLS12, TLS13},
 };
@@ -23,9 +23,6 @@ use super::{
     ServingError,
     config::{SecureServingConfig, TlsMinVersion},
 };
-
-static TLS12_AND_LATER: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
-static TLS13_ONLY: &[&SupportedProtocolVersion] = &[&TLS13];
 
 /// Returns Go's names of the cipher suites that `--tls-cipher-suites` accepts.
 pub fn accepted_cipher_suites() -> Vec<String> {
@@ -72,23 +69,10 @@ fn with_suffix(name: &str) -> String {
 fn check_curves(ids: &[i32]) -> Result<(), ServingError> {
     let offered: Vec<_> =
         aws_lc_rs::default_provider().kx_groups.iter().map(|group| i32::from(u16::from(group.name()))).collect();
-    match ids.iter().find(|id| !offered.contains(id)) {
-        None => Ok(()),
-        Some(id) => {
-            let accepted: Vec<_> = offered.iter().map(i32::to_string).collect();
-            Err(ServingError::setting(
-                "tls-curve-preferences",
-                format!("unknown or unsupported curve {id}; accepted: {}", accepted.join(", ")),
-            ))
-        }
-    }
-}
-
-fn versions(minimum: TlsMinVersion) -> &'static [&'static SupportedProtocolVersion] {
-    match minimum {
-        TlsMinVersion::Tls12 => TLS12_AND_LATER,
-        TlsMinVersion::Tls13 => TLS13_ONLY,
-    }
+    let Some(id) = ids.iter().find(|id| !offered.contains(id)) else { return Ok(()) };
+    let accepted: Vec<_> = offered.iter().map(i32::to_string).collect();
+    let reason = format!("unknown or unsupported curve {id}; accepted: {}", accepted.join(", "));
+    Err(ServingError::setting("tls-curve-preferences", reason))
 }
 
 fn alpn(disable_http2: bool) -> Vec<Vec<u8>> {
@@ -101,8 +85,10 @@ pub(super) fn server_config(
     certificates: Arc<ServingCertificates>,
 ) -> Result<Arc<ServerConfig>, ServingError> {
     let provider = Arc::new(provider(config)?);
+    let mut versions = vec![&TLS13];
+    versions.extend((config.tls_min_version == TlsMinVersion::Tls12).then_some(&TLS12));
     let mut tls = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(versions(config.tls_min_version))
+        .with_protocol_versions(&versions)
         .map_err(|error| ServingError::setting("tls-min-version", error.to_string()))?
         .with_client_cert_verifier(Arc::new(client_certificates::AnyClientCertificate::new(&provider)))
         .with_cert_resolver(certificates);

@@ -186,7 +186,6 @@ async fn a_changed_file_that_does_not_work_is_told() {
     write(json!([1]));
     read(&mut scraped, &life, 15).await;
     assert_eq!(firing(&scraped), set(&["ConfigurationRefused"]));
-    life.stop().await;
 }
 
 /// As many rules as ports.

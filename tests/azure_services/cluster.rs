@@ -465,7 +465,8 @@ impl Drop for Cluster {
 impl Life {
     /// What the status page says of a Service that is not done.
     pub(crate) fn unsettled(&self, service: &str) -> Value {
-        self.provider.status()["session"]["loadBalancers"]["unsettled"]["services"][format!("default/{service}")].clone()
+        json!(self.provider.status())["session"]["loadBalancers"]["unsettled"]["services"][format!("default/{service}")]
+            .clone()
     }
 
     /// The plan for one Service with these Nodes behind load balancers: writes, then what comes later.

@@ -38,7 +38,7 @@ fn count_writes(cluster: &Cluster) -> BTreeMap<String, usize> {
 
 /// Asserts what `act` makes a manager write that serves these Services, and that nothing else is written.
 async fn assert_writes(what: &str, cluster: Cluster, served: &[Service], act: fn(&Cluster), bounds: &[Bound]) {
-    let (cluster, life) = cluster.serving(served).await;
+    let (cluster, _life) = cluster.serving(served).await;
     cluster.azure().clear_requests();
     act(&cluster);
     cluster.settle().await;
@@ -47,7 +47,6 @@ async fn assert_writes(what: &str, cluster: Cluster, served: &[Service], act: fn
     let is_met = |(write, least, most): &Bound| (*least..=*most).contains(&counts.get(*write).copied().unwrap_or_default());
     let is_listed = |written: &String| bounds.iter().any(|(write, ..)| *written == *write);
     assert!(bounds.iter().all(is_met) && counts.keys().all(is_listed), "{what}: {counts:?} instead of {bounds:?}");
-    life.stop().await;
 }
 
 /// What is there before, what happens then, and what it costs.

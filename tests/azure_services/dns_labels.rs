@@ -119,7 +119,6 @@ async fn a_refused_label_is_sent_again_at_a_comparison() {
     let expected = json!("taken.eastus.cloudapp.azure.com");
     let is_set = |cluster: &Cluster| domain_name(cluster, &public_ip_name(cluster)) == expected;
     cluster.until("it has its label", 25 * MINUTE, is_set).await;
-    life.stop().await;
 }
 
 fn public_ip_name(cluster: &Cluster) -> String {

@@ -129,7 +129,7 @@ fn left(life: &Life, reason: &str) -> f64 {
 }
 
 fn status(life: &Life) -> Value {
-    life.provider.status()["session"]["loadBalancers"]["drift"].clone()
+    json!(life.provider.status())["session"]["loadBalancers"]["drift"].clone()
 }
 
 /// `web` is served, and a comparison has found nothing.

@@ -34,7 +34,7 @@ fn reads(cluster: &Cluster) -> usize {
 async fn a_forbidden_group_is_not_read_again_and_again() {
     let cluster = cluster();
     forbid(&cluster);
-    let life = cluster.start();
+    let _life = cluster.start();
     tokio::time::sleep(MINUTE).await;
     // At once, after 15 s and after 30 s more.
     assert!(reads(&cluster) <= 16, "{} reads in the first minute", reads(&cluster));
@@ -46,7 +46,6 @@ async fn a_forbidden_group_is_not_read_again_and_again() {
     cluster.create(&external("good"));
     cluster.until_served("good", Duration::from_secs(20)).await;
     assert!(reads(&cluster) <= 4, "nobody else has a forbidden group read");
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,19 +53,18 @@ async fn a_role_that_arrives_late_is_noticed() {
     let cluster = cluster();
     (0..4).for_each(|index| cluster.put_group(&format!("forbidden-{index}")));
     forbid(&cluster);
-    let life = cluster.start();
+    let _life = cluster.start();
     tokio::time::sleep(10 * MINUTE).await;
     assert!(!cluster.services().iter().any(is_ready));
     cluster.azure().faults().clear();
     cluster.until_ready(30 * MINUTE).await;
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_in_a_group_that_does_not_exist_can_be_deleted() {
     let cluster = Cluster::with_two_nodes();
     cluster.put_group("elsewhere");
-    let life = cluster.serve_and_settle(&[with(external("web"), "azure-load-balancer-resource-group", "elsewhere")]).await;
+    let _life = cluster.serve_and_settle(&[with(external("web"), "azure-load-balancer-resource-group", "elsewhere")]).await;
     // A list that says so proves nothing while ARM has the group.
     let lie = Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere/providers/*/publicIPAddresses");
     cluster.azure().add_fault(lie);
@@ -77,7 +75,6 @@ async fn a_service_in_a_group_that_does_not_exist_can_be_deleted() {
     assert_eq!(cluster.public_ips().len(), 1);
     cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere"));
     cluster.until_gone(30 * MINUTE).await;
-    life.stop().await;
 }
 
 /// The first minute, and 20 minutes: each missing subnet is read every 30 s, however many Services name it.
@@ -90,7 +87,7 @@ async fn subnets_that_do_not_exist_are_not_read_again_and_again() {
         cluster.create(&with(service, "azure-load-balancer-internal-subnet", &format!("no-such-{index}")));
     }
     let reads = |cluster: &Cluster| cluster.azure().count(|request| request.path.contains("/no-such-"));
-    let life = cluster.start();
+    let _life = cluster.start();
     tokio::time::sleep(MINUTE).await;
     // Each once, once more after 5 s, and then every 30 s: it may be created at any moment.
     assert!(reads(&cluster) <= 4 * MANY, "{} reads in the first minute", reads(&cluster));
@@ -102,7 +99,6 @@ async fn subnets_that_do_not_exist_are_not_read_again_and_again() {
     tokio::time::sleep(20 * MINUTE).await;
     let later = reads(&cluster);
     assert!(later > 0 && later <= MANY * 41, "{later} reads in 20 minutes");
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +108,7 @@ async fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
         cluster.create(&with(internal(name), "azure-load-balancer-internal-subnet", "apps"));
     }
     cluster.create(&with(external("outside"), "azure-load-balancer-resource-group", "elsewhere"));
-    let life = cluster.start();
+    let _life = cluster.start();
     tokio::time::sleep(10 * MINUTE).await;
     cluster.azure().clear_requests();
     tokio::time::sleep(10 * MINUTE).await;
@@ -133,7 +129,6 @@ async fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
     cluster.put_group("elsewhere");
     let took = cluster.until_ready(5 * MINUTE).await;
     assert!(took <= Duration::from_secs(40), "30 s, and the writes: {took:?}");
-    life.stop().await;
 }
 
 /// One wrong answer about the cluster's own group.
@@ -144,10 +139,9 @@ fn a_stray_404_delays_a_service_by_seconds() {
             let cluster = Cluster::with_two_nodes();
             cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path(path).times(1));
             cluster.create(&external("web"));
-            let life = cluster.start();
+            let _life = cluster.start();
             let took = cluster.until_ready(5 * MINUTE).await;
             assert!(took <= Duration::from_secs(20), "10 s, and the writes: {path}: {took:?}");
-            life.stop().await;
         });
     }
 }

@@ -3,35 +3,35 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, Latency, Quotas, RequestRecord};
+use cloud_controller_manager::sandbox::azure::{Class, RequestRecord};
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::Instant;
 
 use crate::azure_services::{
-    cluster::{Cluster, HOUR, Life, alone, ten_nodes},
+    cluster::{Cluster, HOUR, alone, is_ready, ten_nodes},
     scale::as_slow_as_azure,
     services::external,
 };
 
 /// How much more may be sent and received for so many Services than for 50.
 const BYTES: (usize, f64) = (400, 9.0);
-/// The same from 50 to 400 where writes take less than half a second.
-const BYTES_OF_FAST_WRITES: f64 = 10.0;
 /// The same where the network provider's quota spreads the public IPs over two windows of five minutes: meanwhile they are listed now and
 /// then, and the load balancer is written four times.
 const BYTES_OF_TWO_WINDOWS: (usize, f64) = (599, 32.0);
 /// Azure's limit of the body of a request to Resource Manager.
-pub(crate) const LONGEST_BODY: usize = 4 * 1024 * 1024;
+const LONGEST_BODY: usize = 4 * 1024 * 1024;
 
 /// What was asked of ARM.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Traffic {
+struct Traffic {
     reads: usize,
     polls: usize,
-    pub(crate) writes: usize,
+    writes: usize,
     sent: usize,
     received: usize,
     /// Longest body of a write of a load balancer, and of the security group.
-    pub(crate) balancer: usize,
-    pub(crate) group: usize,
+    balancer: usize,
+    group: usize,
 }
 
 impl Traffic {
@@ -50,23 +50,21 @@ impl Traffic {
         }
     }
 
-    pub(crate) fn text(&self) -> String {
+    fn text(&self) -> String {
         let Self { reads, polls, writes, sent, received, balancer, group } = self;
         format!(
             "{writes} writes, {reads} reads, {polls} polls, {sent} bytes sent, {received} received, bodies {balancer} and {group}"
         )
     }
 
-    pub(crate) fn bytes(&self) -> f64 {
+    fn bytes(&self) -> f64 {
         f64::from(u32::try_from(self.sent + self.received).unwrap())
     }
 }
 
-/// What so many external Services cost.
+/// What so many Services cost.
 #[derive(Debug)]
-struct Growth {
-    services: usize,
-    seconds: u64,
+pub(crate) struct Growth {
     created: Traffic,
     /// An hour without change.
     hour: Traffic,
@@ -75,79 +73,71 @@ struct Growth {
 }
 
 impl Growth {
-    fn print(&self) {
-        let Self { services, seconds, created, hour, one_more } = self;
-        println!("{services} Services in {seconds} s: {}", created.text());
+    /// Measures so many Services that are created at once, then an hour without change, then one more Service.
+    pub(crate) async fn measure(cluster: &Cluster, services: usize, service: impl Fn(usize) -> Service) -> Self {
+        (0..services).for_each(|number| drop(cluster.create(&service(number))));
+        let life = cluster.start();
+        let took = until_ready(cluster, services).await;
+        assert_eq!(cluster.azure().count(|request| request.status == 429), 0, "a quota was exceeded");
+        let created = traffic(cluster);
+        println!("{services} Services in {} s: {}", took.as_secs(), created.text());
+        cluster.settle().await;
+        traffic(cluster);
+        tokio::time::sleep(HOUR).await;
+        let hour = traffic(cluster);
         println!("  an hour without change: {}", hour.text());
-        println!("  one more: {}", one_more.text());
+        cluster.create(&service(services));
+        let took = cluster.until_ready(HOUR).await;
+        let one_more = traffic(cluster);
+        println!("  one more in {} s: {}", took.as_secs(), one_more.text());
+        life.stop().await;
+        Self { created, hour, one_more }
+    }
+
+    /// Asserts that this takes at most so many times the bytes of `few`, and that nothing else depends on the size.
+    pub(crate) fn assert_at_most(&self, times: f64, few: &Self) {
+        let ratio = self.created.bytes() / few.created.bytes();
+        println!("{ratio:.1} times the bytes");
+        assert!(ratio <= times, "{ratio:.1} times the bytes: {few:?}\n{self:?}");
+        assert_eq!(self.hour.writes, 0, "nothing has changed: {self:?}");
+        assert_eq!(self.one_more.writes, few.one_more.writes, "one more Service: {few:?}\n{self:?}");
+        let longest = [self.created, self.one_more].map(|it| it.balancer.max(it.group)).into_iter().max();
+        assert!(longest < Some(LONGEST_BODY), "{self:?}");
     }
 }
 
-/// Requests since last asked.
-pub(crate) fn traffic(cluster: &Cluster) -> Traffic {
+/// Waits until all Services are served. Looks once in a second for each 1,000 Services, since each look takes more of this process than
+/// the manager does.
+async fn until_ready(cluster: &Cluster, services: usize) -> Duration {
+    let (start, step) = (Instant::now(), Duration::from_secs(1 + services as u64 / 1_000));
+    while !cluster.services().iter().all(is_ready) {
+        assert!(start.elapsed() < 24 * HOUR, "not ready within a day");
+        tokio::time::sleep(step).await;
+    }
+    start.elapsed()
+}
+
+/// Returns the requests since the last call.
+fn traffic(cluster: &Cluster) -> Traffic {
     let traffic = Traffic::of(&cluster.azure().requests());
     cluster.azure().clear_requests();
     traffic
 }
 
-/// Creates so many Services, and returns how long it took and what it cost.
-async fn create(options: AzureOptions, services: usize) -> (Cluster, Life, Duration, Traffic) {
-    // More than fit at a network interface.
-    let cluster = Cluster::new(ten_nodes(), options).configured("maximumNetworkInterfaceRuleCount", 1_500);
-    (0..services).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
-    let life = cluster.start();
-    let took = cluster.until_ready(HOUR).await;
-    let created = traffic(&cluster);
-    (cluster, life, took, created)
-}
-
-async fn measure(services: usize) -> Growth {
-    let (cluster, life, took, created) = create(as_slow_as_azure(), services).await;
-    cluster.settle().await;
-    traffic(&cluster);
-    tokio::time::sleep(HOUR).await;
-    let hour = traffic(&cluster);
-    cluster.add(&external("more")).await;
-    let one_more = traffic(&cluster);
-    life.stop().await;
-    Growth { services, seconds: took.as_secs(), created, hour, one_more }
+/// Measures so many external Services on one load balancer.
+fn measure(services: usize) -> Growth {
+    alone(async {
+        // More than fit at a network interface.
+        let cluster = Cluster::new(ten_nodes(), as_slow_as_azure()).configured("maximumNetworkInterfaceRuleCount", 1_500);
+        Growth::measure(&cluster, services, |number| external(&format!("s{number}"))).await
+    })
 }
 
 #[test]
 fn bytes_grow_with_the_number_of_services() {
     let is_long = std::env::var_os("CCM_SOAK_SECONDS").is_some();
-    let few = alone(measure(50));
-    few.print();
-    for (services, most) in std::iter::once(BYTES).chain(is_long.then_some(BYTES_OF_TWO_WINDOWS)) {
-        let many = alone(measure(services));
-        let ratio = many.created.bytes() / few.created.bytes();
-        many.print();
-        println!("{ratio:.1} times the bytes");
-        assert!(ratio <= most, "{ratio:.1} times the bytes: {few:?}\n{many:?}");
-        assert_eq!(many.hour.writes, 0, "nothing has changed: {many:?}");
-        assert_eq!(many.one_more.writes, few.one_more.writes, "one more Service: {few:?}\n{many:?}");
-        assert!(many.one_more.balancer.max(many.one_more.group) < LONGEST_BODY, "{many:?}");
+    let few = measure(50);
+    for (services, times) in std::iter::once(BYTES).chain(is_long.then_some(BYTES_OF_TWO_WINDOWS)) {
+        measure(services).assert_at_most(times, &few);
     }
-}
-
-/// Writes that take 200 ms to answer and 200 ms more to end, as in `cargo bench --bench azure_services`, which counts the same on a clock
-/// that nobody stops.
-fn responding() -> AzureOptions {
-    let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_millis(200) };
-    AzureOptions { latencies: Latencies::writes(latency), quotas: Quotas::azure(), ..AzureOptions::default() }
-}
-
-async fn created(services: usize) -> Traffic {
-    let (_cluster, life, took, created) = create(responding(), services).await;
-    println!("{services} Services whose writes take 0.4 s in {:.1} s: {}", took.as_secs_f64(), created.text());
-    life.stop().await;
-    created
-}
-
-#[test]
-fn bytes_grow_with_the_number_of_services_when_writes_are_fast() {
-    let [few, many] = [50, 400].map(|services| alone(created(services)));
-    let ratio = many.bytes() / few.bytes();
-    println!("{ratio:.1} times the bytes");
-    assert!(ratio <= BYTES_OF_FAST_WRITES, "{ratio:.1} times the bytes: {few:?}\n{many:?}");
 }

@@ -46,5 +46,4 @@ async fn lease_lost_with_steps_in_flight_sends_nothing_more() {
 
     hold_as(&cluster, "");
     cluster.until_ready(HOUR).await;
-    life.stop().await;
 }

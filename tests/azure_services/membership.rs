@@ -335,10 +335,9 @@ fn pools_end_as_a_function_of_what_is() {
             let (expected, found) = (belonging(&cluster), members(&cluster));
             assert!(all_have(&cluster, &expected), "seed {seed}, {kind}: {found:?} instead of {expected:?}");
             life.stop().await;
-            let life = cluster.start();
+            let _life = cluster.start();
             tokio::time::sleep(LONG).await;
             assert_eq!(members(&cluster), found, "seed {seed}, {kind}: a new process sees it otherwise");
-            life.stop().await;
         });
     }
 }

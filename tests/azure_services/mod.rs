@@ -24,7 +24,6 @@ mod wire;
 
 mod absence;
 mod alerts;
-mod bodies;
 mod classes;
 mod counts;
 mod crash;

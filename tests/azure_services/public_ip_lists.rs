@@ -66,7 +66,7 @@ async fn more_services_share_a_public_ip_than_its_tag_lists() {
 
     // After a restart all are requested at once, and each can still be changed.
     cluster.azure().clear_requests();
-    let life = cluster.start();
+    let _life = cluster.start();
     cluster.change(&name(1), |service| set_port(service, 8001));
     cluster.change(&name(20), |service| set_port(service, 8120));
     cluster
@@ -87,5 +87,4 @@ async fn more_services_share_a_public_ip_than_its_tag_lists() {
     cluster.until_gone(10 * MINUTE).await;
     cluster.settle().await;
     assert_eq!(cluster.public_ips(), Vec::<Value>::new());
-    life.stop().await;
 }

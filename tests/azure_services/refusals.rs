@@ -32,7 +32,7 @@ fn told(cluster: &Cluster, name: &str, text: &str) -> i32 {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_told_again_and_again_and_costs_no_request() {
     let cluster = Cluster::with_two_nodes();
-    let life = cluster.start();
+    let _life = cluster.start();
     tokio::time::sleep(MINUTE).await;
     cluster.create(&refused());
     tokio::time::sleep(MINUTE).await;
@@ -46,7 +46,6 @@ async fn a_refusal_is_told_again_and_again_and_costs_no_request() {
     assert!(told(&cluster, "web", text) > times, "{:?}", cluster.warnings("web"));
     let asked = cluster.azure().requests().into_iter().filter(|request| request.path.contains("Microsoft.Network"));
     assert_eq!(asked.map(|request| request.path).collect::<Vec<_>>(), [""; 0]);
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,12 +53,11 @@ async fn a_removed_lock_is_noticed_within_seconds() {
     let cluster = Cluster::with_two_nodes();
     cluster.azure().add_fault(Fault::refuse(409, "ScopeLocked").method("PUT").path("*/publicIPAddresses/*"));
     cluster.create(&external("web"));
-    let life = cluster.start();
+    let _life = cluster.start();
     cluster.until_warned("web", "ScopeLocked").await;
     cluster.azure().faults().clear();
     let took = cluster.until_ready(10 * MINUTE).await;
     assert!(took <= Duration::from_secs(30), "15 s, and the writes: {took:?}");
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +71,6 @@ async fn an_unsupported_configuration_keeps_no_service_that_never_got_anything()
     assert!(told(&cluster, "web", "serviceGatewayEnabled") > 0);
     cluster.remove("web").await;
     assert_eq!(cluster.writes(), [""; 0]);
-    life.stop().await;
 }
 
 /// The former controller may have died before it could say what it had made.
@@ -83,12 +80,11 @@ async fn an_unsupported_configuration_takes_nothing_away() {
     life.stop().await;
     cluster.change("web", |web| web.status = None);
     let cluster = unsupported(cluster);
-    let life = cluster.start();
+    let _life = cluster.start();
     tokio::time::sleep(5 * MINUTE).await;
     cluster.azure().clear_requests();
     cluster.delete("web");
     tokio::time::sleep(PATIENCE).await;
     assert!(cluster.service("web").is_some());
     assert_eq!(cluster.writes(), [""; 0]);
-    life.stop().await;
 }

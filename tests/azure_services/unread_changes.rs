@@ -37,7 +37,7 @@ async fn beat_for(cluster: &Cluster, time: Duration, first: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_annotations_only_lead_to_a_comparison() {
-    let (cluster, life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+    let (cluster, _life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
     let id = cluster.balancers()[0]["id"].as_str().unwrap().to_owned();
     let delete_rules = |document: &mut Value| document["properties"]["loadBalancingRules"].as_array_mut().unwrap().clear();
     assert!(cluster.azure().change_document(&id, delete_rules));
@@ -49,16 +49,14 @@ async fn foreign_annotations_only_lead_to_a_comparison() {
 
     beat_for(&cluster, 9 * MINUTE, 100).await;
     assert_eq!(cluster.writes().len(), 1, "nothing else differs");
-    life.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_edit_among_foreign_annotations_is_carried_out() {
-    let (cluster, life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+    let (cluster, _life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
     cluster.azure().clear_requests();
     beat(&cluster, 1);
     cluster.change("web", |service| annotate(service, "azure-load-balancer-tcp-idle-timeout", Some("10")));
     beat(&cluster, 2);
     cluster.until("the edit is carried out", 30 * SECOND, |cluster| cluster.writes().len() == 1).await;
-    life.stop().await;
 }

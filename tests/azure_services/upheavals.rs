@@ -55,18 +55,17 @@ async fn a_restored_api_server_leaks_no_public_ip() {
     cluster.server.faults().restore(&backup);
     life.kill();
 
-    let life = cluster.start();
+    let _life = cluster.start();
     cluster.until("b has its public IP again", HOUR, |cluster| public_addresses(cluster).len() == 3).await;
     settled(&cluster).await;
     emptied(&cluster).await;
-    life.stop().await;
 }
 
 fn jumping(seed: u64) {
     alone(async {
         let mut random = SmallRng::seed_from_u64(seed);
         let cluster = Cluster::with_two_nodes();
-        let life = cluster.start();
+        let _life = cluster.start();
         for step in 0..12 {
             cluster.jump(SignedDuration::from_secs(random.random_range(-MONTH..MONTH)));
             match random.random_range(0..3) {
@@ -77,7 +76,6 @@ fn jumping(seed: u64) {
         }
         settled(&cluster).await;
         emptied(&cluster).await;
-        life.stop().await;
     });
 }
 
@@ -105,7 +103,7 @@ fn a_lying_login_service_delays_and_leaks_nothing() {
     for lie in lies() {
         alone(async {
             let cluster = Cluster::with_two_nodes();
-            let life = cluster.start();
+            let _life = cluster.start();
             cluster.create(&external("before"));
             settled(&cluster).await;
             // Tokens that ARM refuses from now on, and no others to be had.
@@ -124,7 +122,6 @@ fn a_lying_login_service_delays_and_leaks_nothing() {
             cluster.until_deleted("before").await;
             settled(&cluster).await;
             emptied(&cluster).await;
-            life.stop().await;
         });
     }
 }

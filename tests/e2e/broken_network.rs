@@ -1,4 +1,4 @@
-//! Connections that are dead without being closed, and lists that hang: noticed within 45 s, or the other replica leads.
+//! Connections that are dead without being closed: noticed within 45 s, or the other replica leads.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -29,8 +29,7 @@ async fn through(plane: &ControlPlane, name: &str, relay: &Relay) -> PathBuf {
 }
 
 /// The watches' connections go dead and the lease's does not: the replica goes on leading, and serves a new Service soon.
-pub(crate) async fn dead_watches(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn dead_watches(plane: &mut ControlPlane, objects: &Objects) {
     let cloud = Cloud::new(plane.folder(), "dead-watches").with_instances(&["node-a"]);
     let relay = Relay::start(plane.address()).await;
     let kubeconfig = through(plane, "manager-a", &relay).await;
@@ -50,10 +49,9 @@ pub(crate) async fn dead_watches(plane: &mut ControlPlane) {
 }
 
 /// All connections of the leader are dead, or bring no answers: it ends at its renew deadline, and the other replica leads and works.
-pub(crate) async fn partitioned(plane: &mut ControlPlane) {
+pub(crate) async fn partitioned(plane: &mut ControlPlane, objects: &Objects) {
     // The deadlines that are shipped: with shorter ones a busy machine alone costs the lease.
     const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-    let objects = Objects::new(&plane.admin().await);
     let cloud = Cloud::new(plane.folder(), "partitioned").with_instances(&["node-a"]);
     for (dead, service) in [(Dead::Both, "both"), (Dead::Answers, "answers")] {
         let relay = Relay::start(plane.address()).await;
@@ -74,25 +72,4 @@ pub(crate) async fn partitioned(plane: &mut ControlPlane) {
         eprintln!("the other replica served after {:?}", cut.elapsed());
         second.stop().await;
     }
-}
-
-/// The first list of Services hangs: noticed, told by `/readyz` meanwhile, and the work is done.
-pub(crate) async fn hung_list(plane: &mut ControlPlane) {
-    use cloud_controller_manager::sandbox::{faults::on, http::Verb};
-    let objects = Objects::new(&plane.admin().await);
-    let cloud = Cloud::new(plane.folder(), "hung-list").with_instances(&["node-a"]);
-    objects.create_service("web").await;
-    plane
-        .sandbox_server()
-        .faults()
-        .hang_next(1, |request| on(Verb::List, "services")(request) && request.user_agent.ends_with("/shared-informers"));
-    let started = Instant::now();
-    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-    eventually("it says what it waits for", SOON, async || {
-        let page = manager.get("/readyz?verbose", Some(crate::control_plane::ADMIN_TOKEN)).await;
-        page.is_some_and(|(status, text)| status == 500 && text.contains("the first list of services has been under way"))
-    })
-    .await;
-    eventually("the Service is served", NOTICED, async || !objects.ingress("web").await.is_empty()).await;
-    assert!(started.elapsed() <= NOTICED, "{:?}", started.elapsed());
 }

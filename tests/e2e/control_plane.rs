@@ -23,7 +23,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     core::{GroupVersionKind, discovery::ApiResource},
 };
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::support::eventually;
 
@@ -68,7 +68,7 @@ pub(crate) struct ControlPlane {
 
 enum Kind {
     Real(Box<Real>),
-    Sandbox(cloud_controller_manager::sandbox::api_server::ApiServer),
+    Sandbox,
 }
 
 struct Real {
@@ -119,10 +119,9 @@ impl ControlPlane {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let stop = Shutdown::new();
-        let kind = Kind::Sandbox(server.clone());
         tokio::spawn(async move { server.serve(listener, stop).await.expect("the sandbox serves") });
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let this = Self { kind, folder, url, ca: None };
+        let this = Self { kind: Kind::Sandbox, folder, url, ca: None };
         this.ready().await;
         this
     }
@@ -135,14 +134,6 @@ impl ControlPlane {
     /// Host and port of the API server.
     pub(crate) fn address(&self) -> String {
         self.url.split("://").last().unwrap_or_default().to_owned()
-    }
-
-    /// The in-memory API server, to set up faults.
-    pub(crate) fn sandbox_server(&self) -> &cloud_controller_manager::sandbox::api_server::ApiServer {
-        match &self.kind {
-            Kind::Sandbox(server) => server,
-            Kind::Real(_) => panic!("a real kube-apiserver has no faults to set up"),
-        }
     }
 
     /// Where scenarios may put files.
@@ -159,7 +150,7 @@ impl ControlPlane {
     pub(crate) async fn manager_kubeconfig(&self, name: &str) -> PathBuf {
         let token = match &self.kind {
             Kind::Real(_) => self.token_of(name).await,
-            Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
+            Kind::Sandbox => ADMIN_TOKEN.to_owned(),
         };
         self.write_kubeconfig(name, &token)
     }
@@ -187,21 +178,12 @@ impl ControlPlane {
 
     /// Writes seen by kube-apiserver, in order: user and request.
     pub(crate) fn audited_writes(&self) -> Vec<(String, String)> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Line {
-            user: User,
-            verb: String,
-            #[serde(rename = "requestURI")]
-            request_uri: String,
-        }
-        #[derive(Deserialize)]
-        struct User {
-            username: String,
-        }
         let log = fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-        lines.map(|line| (line.user.username, format!("{} {}", line.verb, line.request_uri))).collect()
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        lines
+            .map(|line| (text(&line["user"]["username"]), format!("{} {}", text(&line["verb"]), text(&line["requestURI"]))))
+            .collect()
     }
 
     async fn ready(&self) {
@@ -240,7 +222,7 @@ impl ControlPlane {
                 let pod = self.node_manager_pod(node).await;
                 self.request_token(NODE_MANAGER, Some(reference(&pod))).await
             }
-            Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
+            Kind::Sandbox => ADMIN_TOKEN.to_owned(),
         };
         self.write_kubeconfig(&format!("{NODE_MANAGER}-{node}"), &token)
     }

@@ -37,11 +37,10 @@ fn examined(plane: &ControlPlane, azure: &Azure, account: &str) -> (i32, Vec<(St
     (code, rows.iter().map(|row| (text(row, "check"), text(row, "state"), text(row, "text"))).collect())
 }
 
-pub(crate) async fn finds_faults(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn finds_faults(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::start(plane, "doctor").await;
     let manager = azure.manager_with_only(plane, "doctor", &["--configure-cloud-routes=false"]).await;
-    initialised(&azure, &objects).await;
+    initialised(&azure, objects).await;
     objects.add_service("web").await;
     azure.world.azure().clear_requests();
     let account = "kube-system/cloud-controller-manager";
@@ -61,7 +60,7 @@ pub(crate) async fn finds_faults(plane: &mut ControlPlane) {
 
     bundle(plane, &azure, &manager);
     manager.stop().await;
-    orphans(plane, &azure, &objects).await;
+    orphans(plane, &azure, objects).await;
     let (code, rows) = examined(plane, &azure, account);
     let has = |check: &str, state: &str| rows.iter().any(|row| row.0 == check && row.1 == state);
     assert!(code == 2 && has("lease", "problem") && has("azure-orphans", "warning"), "{rows:#?}");

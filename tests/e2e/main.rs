@@ -40,46 +40,43 @@ use futures::{FutureExt, future::BoxFuture};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use control_plane::ControlPlane;
+use objects::Objects;
 use parking_lot::Mutex;
 
-type Scenario = for<'a> fn(&'a mut ControlPlane) -> BoxFuture<'a, ()>;
+type Scenario = for<'a> fn(&'a mut ControlPlane, &'a Objects) -> BoxFuture<'a, ()>;
 
 /// Which clusters a scenario needs.
 #[derive(Clone, Copy, PartialEq)]
 enum On {
     Both,
     RealOnly,
-    SandboxOnly,
 }
 
 const SCENARIOS: &[(&str, On, Scenario)] = &[
-    ("nodes_and_routes", On::Both, |plane| scenarios::nodes_and_routes(plane).boxed()),
-    ("pod_cidrs", On::Both, |plane| pod_cidrs::given_out(plane).boxed()),
-    ("services", On::Both, |plane| scenarios::services(plane).boxed()),
-    ("without_node_controller", On::Both, |plane| scenarios::without_node_controller(plane).boxed()),
-    ("high_availability", On::Both, |plane| scenarios::high_availability(plane).boxed()),
-    ("killed_at_every_step", On::Both, |plane| scenarios::killed_at_every_step(plane).boxed()),
-    ("node_managers", On::Both, |plane| node_managers::node_managers(plane).boxed()),
-    ("node_managers_confined", On::RealOnly, |plane| node_managers::confined(plane).boxed()),
-    ("azure_nodes", On::Both, |plane| azure::nodes(plane).boxed()),
-    ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
-    ("azure_pod_cidrs", On::Both, |plane| pod_cidrs::of_azure(plane).boxed()),
-    ("azure_several_load_balancers", On::Both, |plane| azure::several_load_balancers(plane).boxed()),
-    ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
-    ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
-    ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
-    ("own_cluster", On::Both, |plane| own_cluster::as_the_target_runs_it(plane).boxed()),
-    ("migration", On::RealOnly, |plane| migration::as_the_guide_says(plane).boxed()),
-    ("helm_release", On::RealOnly, |plane| helm_release::from_go_and_back(plane).boxed()),
-    ("runbooks", On::RealOnly, |plane| runbooks::commands_work(plane).boxed()),
-    ("doctor", On::RealOnly, |plane| doctor::finds_faults(plane).boxed()),
-    ("webhooks", On::RealOnly, |plane| webhooks::services_are_judged(plane).boxed()),
-    ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
-    ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
-    ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),
-    ("partitioned", On::Both, |plane| broken_network::partitioned(plane).boxed()),
-    ("hung_list", On::SandboxOnly, |plane| broken_network::hung_list(plane).boxed()),
-    ("forbidden", On::RealOnly, |plane| scenarios::forbidden(plane).boxed()),
+    ("nodes_and_routes", On::Both, |plane, objects| scenarios::nodes_and_routes(plane, objects).boxed()),
+    ("pod_cidrs", On::Both, |plane, objects| pod_cidrs::given_out(plane, objects).boxed()),
+    ("services", On::Both, |plane, objects| scenarios::services(plane, objects).boxed()),
+    ("high_availability", On::Both, |plane, objects| scenarios::high_availability(plane, objects).boxed()),
+    ("node_managers", On::Both, |plane, objects| node_managers::node_managers(plane, objects).boxed()),
+    ("node_managers_confined", On::RealOnly, |plane, objects| node_managers::confined(plane, objects).boxed()),
+    ("azure_nodes", On::Both, |plane, objects| azure::nodes(plane, objects).boxed()),
+    ("azure_services", On::Both, |plane, objects| azure::services(plane, objects).boxed()),
+    ("azure_pod_cidrs", On::Both, |plane, objects| pod_cidrs::of_azure(plane, objects).boxed()),
+    ("azure_several_load_balancers", On::Both, |plane, objects| azure::several_load_balancers(plane, objects).boxed()),
+    ("azure_life_cycle", On::RealOnly, |plane, objects| azure::life_cycle(plane, objects).boxed()),
+    ("azure_outages", On::RealOnly, |plane, objects| azure::outages(plane, objects).boxed()),
+    ("azure_down_while_leading", On::Both, |plane, objects| azure::down_while_leading(plane, objects).boxed()),
+    ("own_cluster", On::Both, |plane, objects| own_cluster::as_the_target_runs_it(plane, objects).boxed()),
+    ("migration", On::RealOnly, |plane, _| migration::as_the_guide_says(plane).boxed()),
+    ("helm_release", On::RealOnly, |plane, _| helm_release::from_go_and_back(plane).boxed()),
+    ("runbooks", On::RealOnly, |plane, objects| runbooks::commands_work(plane, objects).boxed()),
+    ("doctor", On::RealOnly, |plane, objects| doctor::finds_faults(plane, objects).boxed()),
+    ("webhooks", On::RealOnly, |plane, _| webhooks::services_are_judged(plane).boxed()),
+    ("secure_port", On::Both, |plane, _| scenarios::secure_port(plane).boxed()),
+    ("api_server_restart", On::RealOnly, |plane, objects| scenarios::api_server_restart(plane, objects).boxed()),
+    ("dead_watches", On::RealOnly, |plane, objects| broken_network::dead_watches(plane, objects).boxed()),
+    ("partitioned", On::Both, |plane, objects| broken_network::partitioned(plane, objects).boxed()),
+    ("forbidden", On::RealOnly, |plane, _| scenarios::forbidden(plane).boxed()),
 ];
 
 /// The clusters, started when first needed, ended with the process.
@@ -100,7 +97,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for real in [true, false] {
         for (name, on, scenario) in SCENARIOS {
-            if *on == if real { On::SandboxOnly } else { On::RealOnly } {
+            if *on == On::RealOnly && !real {
                 continue;
             }
             let (runtime, clusters) = (Arc::clone(&runtime), Arc::clone(&clusters));
@@ -141,8 +138,9 @@ fn run(runtime: &tokio::runtime::Runtime, clusters: &Mutex<Clusters>, real: bool
                 *slot = Some(if real { ControlPlane::real().await } else { ControlPlane::sandbox().await });
             }
             if let Some(plane) = slot.as_mut() {
-                objects::Objects::new(&plane.admin().await).clear().await;
-                scenario(plane).await;
+                let objects = Objects::new(&plane.admin().await);
+                objects.clear().await;
+                scenario(plane, &objects).await;
             }
         })
         .catch_unwind(),

@@ -116,8 +116,7 @@ async fn read(objects: &Objects, names: &[String]) -> Vec<Node> {
 
 /// Fifty nodes initialise themselves beside a manager without node controller: no request to ARM, and the Nodes are those that the
 /// node controller leaves behind.
-pub(crate) async fn node_managers(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn node_managers(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::of(plane, "node-managers", topology()).await;
     let stop = Shutdown::new();
     let manager = azure.manager_with(plane, "node-managers", &["--enable-node-controller=false"]).await;
@@ -128,7 +127,7 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     if !program.exists() {
         symlink(binary(), &program).expect("a link to the binary");
     }
-    let names = azure.register_all(&objects).await;
+    let names = azure.register_all(objects).await;
     assert_eq!(names.len(), 50);
     let (own, others) = names.split_at(PROCESSES);
     let mut processes = Vec::new();
@@ -142,7 +141,7 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     for name in others {
         task(&azure, &plane.node_manager_kubeconfig(name).await, name, &stop).await;
     }
-    let local = read(&objects, &names).await;
+    let local = read(objects, &names).await;
     assert!(azure.world.azure().requests().is_empty(), "ARM was asked: {:?}", azure.world.azure().requests());
     for process in &processes {
         let (own, resident) = (memory(process, "RssAnon"), memory(process, "VmRSS"));
@@ -159,8 +158,8 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
         objects.until_gone(name).await;
     }
     let _manager = azure.manager_with(plane, "node-managers", &[]).await;
-    azure.register_all(&objects).await;
-    let central = read(&objects, &names).await;
+    azure.register_all(objects).await;
+    let central = read(objects, &names).await;
     for (local, central) in local.into_iter().zip(central) {
         assert_eq!(local, central);
     }
@@ -194,14 +193,13 @@ async fn may_tell(client: &Client, node: &str) -> bool {
 }
 
 /// The token of one Node's pod changes that Node, only as cloud-node-manager does, and no other; a token without a Node none.
-pub(crate) async fn confined(plane: &mut ControlPlane) {
+pub(crate) async fn confined(plane: &mut ControlPlane, objects: &Objects) {
     if !plane.has_admission_policies().await {
         eprintln!(
             "NOT TESTED HERE: this API server has no ValidatingAdmissionPolicy; tests/manifests evaluates its expressions"
         );
         return;
     }
-    let objects = Objects::new(&plane.admin().await);
     for (name, range) in [("node-a", "10.244.0.0/24"), ("node-b", "10.244.1.0/24")] {
         objects.register_node(name, range).await;
     }

@@ -1,6 +1,6 @@
 //! Nodes and Services as a kubelet and a user would make them, and questions about them.
 
-use cloud_controller_manager::controllers::service::conditions;
+use cloud_controller_manager::{controllers::service::conditions, node::condition_status};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Service},
@@ -64,7 +64,7 @@ impl Objects {
 
     pub(crate) async fn until_routed(&self, name: &str) {
         eventually(&format!("{name} has its route"), SOON, async || {
-            self.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
+            self.node(name).await.is_some_and(|node| condition_status(&node, "NetworkUnavailable") == Some("False"))
         })
         .await;
     }
@@ -173,18 +173,8 @@ pub(crate) fn has_taint(node: &Node, key: &str) -> bool {
     taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == key))
 }
 
-pub(crate) fn provider_id(node: &Node) -> Option<&str> {
-    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref())
-}
-
 pub(crate) fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str)
-}
-
-/// Status of a node condition.
-pub(crate) fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a str> {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref())?;
-    conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.as_str())
 }
 
 /// Why the Service is served or not, in the controller's word.

@@ -16,6 +16,7 @@ use std::{
 use cloud_controller_manager::{
     cloud_provider::InstancesV2,
     metrics::Metrics,
+    node::provider_id,
     providers::azure::{
         arm::{Budget, BudgetSettings},
         auth::ReqwestTransport,
@@ -36,7 +37,7 @@ use serde_json::json;
 use crate::{
     azure::{Azure, initialised},
     control_plane::{self, ControlPlane, Process, free_port},
-    objects::{Objects, UNINITIALIZED, has_taint, label, provider_id},
+    objects::{Objects, UNINITIALIZED, has_taint, label},
     support::{SOON, binary, eventually},
 };
 
@@ -267,11 +268,10 @@ async fn remove_services(services: &Api<Service>) {
 }
 
 /// The target as somebody runs it, on a cluster with a manager of its own: in both modes, as a process of its own.
-pub(crate) async fn as_the_target_runs_it(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn as_the_target_runs_it(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::start(plane, "own-cluster").await;
     let incumbent = azure.manager_with_only(plane, "incumbent", &["--configure-cloud-routes=false"]).await;
-    initialised(&azure, &objects).await;
+    initialised(&azure, objects).await;
     objects.add_service("web").await;
     let kubeconfig = plane.folder().join("admin.kubeconfig");
     let written = azure.writes();

@@ -45,8 +45,7 @@ async fn cidrs(objects: &Objects, name: &str) -> Vec<String> {
 
 /// Blocks of both families for each Node, then routes to them; a killed manager's successor goes on; the block of a Node that goes is
 /// given again.
-pub(crate) async fn given_out(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn given_out(plane: &mut ControlPlane, objects: &Objects) {
     let names = ["pod-a", "pod-b", "pod-c", "pod-d", "pod-e"];
     let cloud = Cloud::new(plane.folder(), "pod-cidrs").with_instances(&names);
     let (families, flags) = flags(plane);
@@ -56,8 +55,8 @@ pub(crate) async fn given_out(plane: &mut ControlPlane) {
     }
     let mut taken = BTreeSet::new();
     for name in &names[..3] {
-        has_route(&objects, name).await;
-        taken.extend(cidrs(&objects, name).await);
+        has_route(objects, name).await;
+        taken.extend(cidrs(objects, name).await);
     }
     assert_eq!(taken.len(), 3 * families, "{taken:?}");
     eventually("there is a route to each", SOON, async || cloud.made("routes").len() == 3 * families).await;
@@ -65,8 +64,8 @@ pub(crate) async fn given_out(plane: &mut ControlPlane) {
 
     let _manager = Manager::start(plane, "manager-a", cloud.path(), &flags).await;
     objects.register(&bare(names[3])).await;
-    has_route(&objects, names[3]).await;
-    let last = cidrs(&objects, names[3]).await;
+    has_route(objects, names[3]).await;
+    let last = cidrs(objects, names[3]).await;
     assert!(last.len() == families && last.iter().all(|cidr| !taken.contains(cidr)), "{last:?} {taken:?}");
 
     // Four /24 are all that a /22 has.
@@ -79,11 +78,11 @@ pub(crate) async fn given_out(plane: &mut ControlPlane) {
         })
     })
     .await;
-    assert!(cidrs(&objects, names[4]).await.is_empty());
-    let gone = cidrs(&objects, names[0]).await;
+    assert!(cidrs(objects, names[4]).await.is_empty());
+    let gone = cidrs(objects, names[0]).await;
     objects.delete_node(names[0]).await;
-    has_route(&objects, names[4]).await;
-    assert_eq!(cidrs(&objects, names[4]).await[0], gone[0]);
+    has_route(objects, names[4]).await;
+    assert_eq!(cidrs(objects, names[4]).await[0], gone[0]);
 }
 
 async fn has_route(objects: &Objects, name: &str) {
@@ -92,8 +91,7 @@ async fn has_route(objects: &Objects, name: &str) {
 }
 
 /// Tags of scale sets and availability sets say how large the blocks of their Nodes are.
-pub(crate) async fn of_azure(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn of_azure(plane: &mut ControlPlane, objects: &Objects) {
     let sized = |mut pool: Pool, size: &str| {
         pool.tags.insert("kubernetesNodeCIDRMaskIPV4".to_owned(), size.to_owned());
         pool
@@ -116,8 +114,8 @@ pub(crate) async fn of_azure(plane: &mut ControlPlane) {
         node.spec.iter_mut().for_each(|spec| (spec.pod_cidr, spec.pod_cidrs) = (None, None));
         objects.register(&node).await;
         let name = node.metadata.name.unwrap_or_default();
-        has_route(&objects, &name).await;
-        sizes.extend(cidrs(&objects, &name).await.iter().map(|cidr| cidr.split_once('/').expect("a size").1.to_owned()));
+        has_route(objects, &name).await;
+        sizes.extend(cidrs(objects, &name).await.iter().map(|cidr| cidr.split_once('/').expect("a size").1.to_owned()));
     }
     sizes.sort_unstable();
     assert_eq!(sizes, ["23", "24", "25", "26", "26"]);

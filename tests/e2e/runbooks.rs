@@ -30,12 +30,11 @@ fn run(block: &str, kubectl: &Path, kubeconfig: &Path, url: &str) -> Result<Stri
     if output.status.success() { Ok(text) } else { Err(format!("{block}ends with {}: {text}", output.status)) }
 }
 
-pub(crate) async fn commands_work(plane: &mut ControlPlane) {
+pub(crate) async fn commands_work(plane: &mut ControlPlane, objects: &Objects) {
     let kubectl = env::var("KUBECTL").expect("KUBECTL is not set: run `make test`, or set it to what .ci/kubectl prints");
-    let objects = Objects::new(&plane.admin().await);
     let azure = Azure::start(plane, "runbooks").await;
     let manager = azure.manager_with_only(plane, "runbooks", &["--configure-cloud-routes=false"]).await;
-    initialised(&azure, &objects).await;
+    initialised(&azure, objects).await;
     objects.add_service("web").await;
     manager.until_ready().await;
 

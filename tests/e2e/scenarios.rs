@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use cloud_controller_manager::node::provider_id;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
     cloud::Cloud,
-    control_plane::ControlPlane,
-    objects::{Objects, SHUTDOWN, UNINITIALIZED, has_finalizer, has_taint, label, provider_id},
+    control_plane::{ADMIN_TOKEN, ControlPlane},
+    objects::{Objects, SHUTDOWN, has_finalizer, label},
     support::{Manager, SOON, eventually},
 };
 
@@ -21,8 +22,7 @@ const FLAGS: &[&str] = &[
 ];
 
 /// Nodes are initialised, tainted when shut down and deleted when gone; routes follow them.
-pub(crate) async fn nodes_and_routes(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn nodes_and_routes(plane: &mut ControlPlane, objects: &Objects) {
     let mut cloud = Cloud::new(plane.folder(), "nodes").with_instances(&["node-a", "node-b", "node-c"]);
     objects.register_node("node-a", "10.244.0.0/24").await;
     objects.register_node("node-b", "10.244.1.0/24").await;
@@ -54,8 +54,7 @@ pub(crate) async fn nodes_and_routes(plane: &mut ControlPlane) {
 }
 
 /// Load balancers are made, changed and deleted with their Services; the finalizer holds a Service until its cloud is clean.
-pub(crate) async fn services(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn services(plane: &mut ControlPlane, objects: &Objects) {
     let cloud = Cloud::new(plane.folder(), "services").with_instances(&["node-a"]);
     let _manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
     objects.register_node("node-a", "10.244.0.0/24").await;
@@ -84,34 +83,14 @@ pub(crate) async fn services(plane: &mut ControlPlane) {
     assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
 }
 
-/// With the node controller switched off the other three work and no node is initialised.
-pub(crate) async fn without_node_controller(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
-    let mut cloud = Cloud::new(plane.folder(), "no-node-controller").with_instances(&["node-a", "node-b"]);
-    objects.register_node("node-a", "10.244.0.0/24").await;
-    objects.register_node("node-b", "10.244.1.0/24").await;
-    let flags = [FLAGS, &["--enable-node-controller=false"]].concat();
-    let _manager = Manager::start(plane, "manager-a", cloud.path(), &flags).await;
-
-    objects.add_service("web").await;
-    eventually("routes are made", SOON, async || cloud.made("routes").len() == 2).await;
-    cloud.remove_instance("node-b");
-    objects.set_ready("node-b", "Unknown").await;
-    objects.until_gone("node-b").await;
-    let node = objects.node("node-a").await.expect("node-a");
-    assert!(has_taint(&node, UNINITIALIZED), "the node was initialised");
-    assert_eq!(provider_id(&node), None);
-}
-
 /// Two replicas: a terminated leader hands over in under a second, a killed one within the lease time; never do two write.
-pub(crate) async fn high_availability(plane: &mut ControlPlane) {
+pub(crate) async fn high_availability(plane: &mut ControlPlane, objects: &Objects) {
     const ELECTION: &[&str] = &[
         "--leader-elect-lease-duration=6s",
         "--leader-elect-renew-deadline=4s",
         "--leader-elect-retry-period=1s",
         "--cluster-cidr=10.244.0.0/16",
     ];
-    let objects = Objects::new(&plane.admin().await);
     let cloud = Cloud::new(plane.folder(), "ha").with_instances(&["node-a"]);
     objects.register_node("node-a", "10.244.0.0/24").await;
     let mut first = Manager::start(plane, "manager-a", cloud.path(), ELECTION).await;
@@ -120,24 +99,6 @@ pub(crate) async fn high_availability(plane: &mut ControlPlane) {
     second.until_ready().await;
     objects.add_service("one").await;
     assert!(!leads(&second).await, "two replicas lead");
-    for replica in [&first, &second] {
-        let nothing = "Services\n  nothing to do\n0 writes planned, 0 leftovers would be removed\n";
-        for (service, code, text) in
-            [("default/one", 200, nothing), ("default/none", 404, "there is no Service default/none\n")]
-        {
-            let answer = replica.get(&format!("/planz?service={service}"), Some(crate::control_plane::ADMIN_TOKEN)).await;
-            assert_eq!(answer, Some((code, text.to_owned())));
-        }
-    }
-
-    let plan = async || second.get("/planz", Some(crate::control_plane::ADMIN_TOKEN)).await;
-    eventually("the standby plans nothing for the cluster, twice the same", SOON, async || {
-        let (one, other) = (plan().await, plan().await);
-        let has_nothing_to_do = |text: &str| text.starts_with("Services\n  nothing to do\n") && text.contains("Routes\n");
-        one == other && one.is_some_and(|(code, text)| code == 200 && has_nothing_to_do(&text))
-    })
-    .await;
-
     let asked = Instant::now();
     first.terminate();
     eventually("the second replica leads", SOON, async || leads(&second).await).await;
@@ -182,76 +143,8 @@ pub(crate) async fn leads(manager: &Manager) -> bool {
     manager.get("/healthz", None).await.is_some() && log.contains("became leader")
 }
 
-/// Killed at every step of creating, updating and deleting, the next manager reaches the same end state and leaks nothing.
-pub(crate) async fn killed_at_every_step(plane: &mut ControlPlane) {
-    const CREATE: &[&str] = &["ensureLoadBalancer", "allocateAddress", "createLoadBalancer", "setPorts", "setHosts"];
-    const DELETE: &[&str] = &["ensureLoadBalancerDeleted", "removeLoadBalancer", "releaseAddress"];
-    let objects = Objects::new(&plane.admin().await);
-    let mut cloud = Cloud::new(plane.folder(), "kill").with_instances(&["node-a"]);
-    objects.register_node("node-a", "10.244.0.0/24").await;
-    let crash = |cloud: &mut Cloud, step: &str, answer_lost: bool| {
-        cloud.edit(|config| config["calls"] = json!({step: {"crash": true, "answerLost": answer_lost}}));
-    };
-    for answer_lost in [false, true] {
-        for step in CREATE {
-            crash(&mut cloud, step, answer_lost);
-            let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-            objects.create_service("web").await;
-            manager.ended(SOON).await;
-            survive(plane, &objects, &mut cloud, true).await;
-        }
-        objects.create_service("web").await;
-        survive_update(plane, &objects, &mut cloud, answer_lost).await;
-        for step in DELETE {
-            let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-            objects.add_service("web").await;
-            manager.stop().await;
-            crash(&mut cloud, step, answer_lost);
-            let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-            objects.delete_service("web").await;
-            manager.ended(SOON).await;
-            survive(plane, &objects, &mut cloud, false).await;
-        }
-    }
-}
-
-/// A new manager on a healthy cloud: the Service is served (`wanted`) and then deleted, or just deleted; nothing is left.
-async fn survive(plane: &ControlPlane, objects: &Objects, cloud: &mut Cloud, wanted: bool) {
-    cloud.edit(|config| config["calls"] = json!({}));
-    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-    if wanted {
-        objects.until_service_has_address("web").await;
-        assert_eq!(cloud.made("addresses").len(), 1, "an address leaked");
-        objects.delete_service("web").await;
-    }
-    objects.until_service_is_gone("web").await;
-    assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
-    manager.stop().await;
-}
-
-/// Killed while the ports change: the next manager sets them.
-async fn survive_update(plane: &ControlPlane, objects: &Objects, cloud: &mut Cloud, answer_lost: bool) {
-    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-    objects.until_service_has_address("web").await;
-    manager.stop().await;
-    cloud.edit(|config| config["calls"] = json!({"setPorts": {"crash": true, "answerLost": answer_lost}}));
-    objects.patch_service("web", json!({"spec": {"ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}})).await;
-    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-    manager.ended(SOON).await;
-    cloud.edit(|config| config["calls"] = json!({}));
-    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
-    eventually("the new port is there", SOON, async || {
-        cloud.load_balancer_of("default/web").is_some_and(|balancer| balancer["ports"][0]["port"] == 8080)
-    })
-    .await;
-    objects.remove_service("web").await;
-    assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
-    manager.stop().await;
-}
-
 /// The API server goes away and comes back: the manager stays, says so, and goes on.
-pub(crate) async fn api_server_restart(plane: &mut ControlPlane) {
-    let objects = Objects::new(&plane.admin().await);
+pub(crate) async fn api_server_restart(plane: &mut ControlPlane, objects: &Objects) {
     let cloud = Cloud::new(plane.folder(), "restart").with_instances(&["node-a"]);
     let kubeconfig = plane.manager_kubeconfig("manager-a").await;
     plane.stop_apiserver();
@@ -289,10 +182,10 @@ pub(crate) async fn secure_port(plane: &mut ControlPlane) {
     for path in ["/metrics", "/configz", "/statusz", "/flagz"] {
         let (status, _) = manager.get(path, None).await.expect("an answer");
         assert_eq!(status, 403, "{path} for everybody");
-        let (status, body) = manager.get(path, Some(crate::control_plane::ADMIN_TOKEN)).await.expect("an answer");
+        let (status, body) = manager.get(path, Some(ADMIN_TOKEN)).await.expect("an answer");
         assert_eq!(status, 200, "{path} for an administrator: {body}");
     }
-    let (_, metrics) = manager.get("/metrics", Some(crate::control_plane::ADMIN_TOKEN)).await.expect("an answer");
+    let (_, metrics) = manager.get("/metrics", Some(ADMIN_TOKEN)).await.expect("an answer");
     for name in
         ["workqueue_depth", "running_managed_controllers", "rest_client_requests_total", "process_resident_memory_bytes"]
     {

@@ -49,7 +49,8 @@ pub(crate) fn differences(expected: &State, found: &State) -> Vec<Difference> {
     all
 }
 
-fn descend(path: &str, expected: Option<&Value>, found: Option<&Value>, all: &mut Vec<Difference>) {
+/// Adds the places at and below `path` where two values differ. Parts are compared by name.
+pub(crate) fn descend(path: &str, expected: Option<&Value>, found: Option<&Value>, all: &mut Vec<Difference>) {
     if expected == found {
         return;
     }

@@ -15,7 +15,7 @@ mod case;
 mod checks;
 mod cluster_plans;
 mod cluster_plans_random;
-mod compare;
+pub(crate) mod compare;
 mod corpus;
 mod deviations;
 mod documents;

@@ -1,4 +1,4 @@
-//! Commands in README.md and docs work: they run here, or are marked as examples, and the recording of the demo is what it prints.
+//! Commands in README.md and docs work: they run here, or are marked as examples.
 //!
 //! | fence | meaning |
 //! |---|---|
@@ -8,19 +8,14 @@
 //! | `sh example migration` | likewise; `tests/e2e/migration.rs` runs them beside a stand-in for the Go program |
 //! | `sh example`, `console example` | they need a cluster, an account or Docker: targets, flags and files in them exist |
 //! | any language and `file=NAME` | the text is written into that file for later commands of the page |
-//!
-//! `UPDATE_DOCS=1` (`make docs`) writes a stale recording anew.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 pub(crate) mod blocks;
 mod examples;
-mod recording;
 mod shell;
 
-use std::{env, fs};
-
-use blocks::{blocks, pages, root};
+use blocks::{blocks, pages};
 use shell::Shell;
 
 /// Programs that need a cluster, an account or Docker.
@@ -94,22 +89,6 @@ fn targets_of_make_in_the_prose_exist() {
         unknown.extend(named.filter(|target| !targets.contains(target)).map(|target| format!("{page}: make {target}")));
     }
     assert!(unknown.is_empty(), "{unknown:?}");
-}
-
-#[test]
-fn the_recording_of_the_demo_is_what_it_prints() {
-    let path = root().join("docs/demo.svg");
-    let recorded = recording::record();
-    let shown = || fs::read_to_string(&path).unwrap();
-    let is_stale = || recording::shape(&recording::lines(&shown())) != recording::shape(&recorded);
-    if is_stale() && env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, recording::svg(&shown(), &recorded)).unwrap();
-    }
-    assert!(
-        !is_stale(),
-        "docs/demo.svg is out of date; `make docs` records it again. The demo prints:\n{}",
-        recorded.join("\n")
-    );
 }
 
 #[test]

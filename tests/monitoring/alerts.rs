@@ -18,31 +18,8 @@ const CASES: &str = "tests/monitoring/alerts.test.yaml";
 pub(crate) const RUNBOOKS: &str = "docs/runbooks";
 pub(crate) const PREFIX: &str = "CloudControllerManager";
 
-/// The scenario in which a fault of a simulated API server, cloud or file makes each alert fire.
-const SCENARIOS: &[(&str, &str, &[&str])] = &[
-    ("tests/api_server_faults/alerts.rs", "a_lease_that_nobody_can_write_is_told", &["NoLeader"]),
-    ("tests/api_server_faults/alerts.rs", "two_leases_for_one_cluster_are_told", &["TwoLeaders"]),
-    ("tests/api_server_faults/alerts.rs", "a_replica_that_is_not_ready_is_told", &["NotReady"]),
-    ("tests/api_server_faults/alerts.rs", "a_reconcile_that_does_not_end_is_told", &["ReconcileStuck"]),
-    ("tests/api_server_faults/alerts.rs", "a_panic_is_told_and_an_error_is_not", &["Panics"]),
-    ("tests/api_server_faults/alerts.rs", "a_watch_that_is_forbidden_is_told", &["WatchErrors"]),
-    ("tests/api_server_faults/alerts.rs", "a_certificate_with_few_days_left_is_told", &["CertificateExpires"]),
-    ("tests/api_server_faults/alerts.rs", "a_limit_that_is_too_low_is_told", &["ApiThrottled"]),
-    ("tests/api_server_faults/alerts.rs", "memory_near_the_limit_fires", &["MemoryNearLimit"]),
-    ("tests/api_server_faults/alerts.rs", "shadow_with_planned_writes_fires", &["ShadowPlansWrites"]),
-    (
-        "tests/azure_services/alerts.rs",
-        "a_role_that_is_taken_away_is_told",
-        &["ArmForbidden", "ServicesFailing", "ServiceStuck", "InventoryOld"],
-    ),
-    ("tests/azure_services/alerts.rs", "throttling_is_told", &["ArmThrottled", "BudgetWait"]),
-    ("tests/azure_services/alerts.rs", "machines_that_azure_denies_are_told", &["MassDeletionHeld"]),
-    ("tests/azure_services/alerts.rs", "nodes_that_wait_for_their_machine_are_told", &["NodesUninitialized", "NodesSlow"]),
-    ("tests/azure_services/alerts.rs", "nodes_that_registered_without_the_taint_fire", &["NodesWithoutProviderID"]),
-    ("tests/azure_services/alerts.rs", "a_changed_file_that_does_not_work_is_told", &["ConfigurationRefused"]),
-    ("tests/azure_services/alerts.rs", "a_load_balancer_with_little_room_is_told", &["LoadBalancerNearlyFull"]),
-    ("tests/azure_services/alerts.rs", "what_somebody_changes_again_and_again_is_told", &["DriftLeft"]),
-];
+/// Scenarios in which a fault of a simulated API server, cloud or file makes alerts fire.
+const SCENARIOS: [&str; 2] = ["tests/api_server_faults/alerts.rs", "tests/azure_services/alerts.rs"];
 
 fn alerts() -> Vec<Value> {
     let rules: Value = yaml::parse(&read(RULES)).unwrap();
@@ -172,18 +149,14 @@ fn each_alert_has_a_case_that_fires_and_one_that_does_not() {
 
 #[test]
 fn each_alert_has_a_fault_that_fires_it() {
-    let mut fired = BTreeSet::new();
-    for (file, scenario, names) in SCENARIOS {
-        let text = read(file);
-        let start = text.find(&format!("fn {scenario}()")).unwrap_or_else(|| panic!("{file} has no {scenario}"));
-        // It ends where the next item of the file has its closing brace.
-        let body = text[start..].split("\n}\n").next().unwrap();
-        for name in *names {
-            assert!(body.contains(&format!("\"{name}\"")) && body.contains("firing("), "{scenario} has no {name}");
-            assert!(fired.insert((*name).to_owned()), "{name} twice");
-        }
-    }
-    assert_eq!(fired, alerts().iter().map(|alert| name(alert).to_owned()).collect());
+    let texts = SCENARIOS.map(read);
+    let scenarios =
+        texts.iter().flat_map(|text| text.split("#[tokio::test").skip(1)).filter(|body| body.contains("firing("));
+    let scenarios: String = scenarios.collect();
+    let alerts = alerts();
+    let has_fault = |alert: &&Value| scenarios.contains(&format!("\"{}\"", name(alert)));
+    let without: Vec<_> = alerts.iter().filter(|alert| !has_fault(alert)).collect();
+    assert!(without.is_empty(), "{without:?}");
 }
 
 #[test]

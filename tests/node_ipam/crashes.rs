@@ -68,15 +68,21 @@ async fn a_leader_may_die_at_any_request() {
 }
 
 fn disturb(cluster: &Cluster, random: &mut SmallRng) {
-    match random.random_range(0..4) {
-        0 => cluster.server.faults().stall_watches(),
-        1 => cluster.server.faults().drop_watches(),
-        2 => cluster.server.faults().compact(),
+    let faults = cluster.server.faults();
+    let node_patches = |request: &RequestRecord| request.resource == "nodes" && request.verb == Verb::Patch;
+    let times = random.random_range(1..6);
+    match random.random_range(0..8) {
+        0 => faults.stall_watches(),
+        1 => faults.drop_watches(),
+        2 => faults.compact(),
+        3 => faults.fail_next(times, [409, 500, 504][random.random_range(0..3)], node_patches),
+        4 => faults.delay_every(Duration::from_secs(random.random_range(1..20)), node_patches),
+        5 => faults.hang_next(times, node_patches),
         _ => {}
     }
 }
 
-/// More Nodes than blocks, which come and go, under leaders in turn with stale watches.
+/// More Nodes than blocks, which come and go, under leaders in turn with stale watches and an API server that fails.
 #[tokio::test(start_paused = true)]
 async fn a_range_that_is_used_up_is_given_out_whole_and_never_twice() {
     const FOUR: &[&str] = &["--cluster-cidr=10.244.0.0/22", "--configure-cloud-routes=false"];
@@ -95,6 +101,9 @@ async fn a_range_that_is_used_up_is_given_out_whole_and_never_twice() {
             for name in cluster.nodes().into_keys().collect::<Vec<_>>() {
                 if random.random_bool(0.25) {
                     cluster.server.delete::<Node>("", &name);
+                    if random.random_bool(0.3) {
+                        cluster.join(&name, Taint::Uninitialized);
+                    }
                 }
             }
             cluster.assert_disjoint();
@@ -106,6 +115,7 @@ async fn a_range_that_is_used_up_is_given_out_whole_and_never_twice() {
                 }
                 leader = cluster.campaign(FOUR);
             }
+            cluster.server.faults().clear();
         }
         let wanted = |cluster: &Cluster| cluster.nodes().len().min(4);
         cluster.until(|cluster| cluster.taken().len() == wanted(cluster), "used as far as it goes").await;

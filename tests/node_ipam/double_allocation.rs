@@ -1,74 +1,16 @@
-//! No CIDR twice: leaders that are killed between any two requests, patches that come late, watches that stall, API servers that fail.
-
-use std::time::Duration;
+//! No CIDR twice: patches that come late, and leaders that wait for those of the former one.
 
 use cloud_controller_manager::sandbox::{api_server::RequestRecord, http::Verb};
 use k8s_openapi::api::core::v1::Node;
-use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use super::{seeds, world::*};
+use super::world::*;
 
 fn node_patches(request: &RequestRecord) -> bool {
     request.resource == "nodes" && request.verb == Verb::Patch
 }
 
-const FLAGS: &[&str] = &["--cluster-cidr=10.244.0.0/19", "--configure-cloud-routes=false"];
 /// No other controller runs.
 const ALONE: &[&str] = &["--cluster-cidr=10.244.0.0/19", "--configure-cloud-routes=false", "--controllers=node-ipam"];
-
-#[tokio::test(start_paused = true)]
-async fn leaders_in_turn_give_no_cidr_twice() {
-    for seed in seeds::printed(0..12) {
-        let mut random = SmallRng::seed_from_u64(seed);
-        let cluster = Cluster::new();
-        let (mut leader, mut joined) = (cluster.campaign(FLAGS), 0);
-        for _ in 0..8 {
-            for _ in 0..random.random_range(0..5) {
-                let taint = if random.random_bool(0.7) { Taint::Uninitialized } else { Taint::None };
-                cluster.join(&format!("n{joined}"), taint);
-                joined += 1;
-            }
-            disturb(&cluster, &mut random);
-            tokio::time::sleep(Duration::from_millis(random.random_range(0..3_000))).await;
-            if let Some(name) = some_node(&cluster, &mut random).filter(|_| random.random_bool(0.4)) {
-                cluster.server.delete::<Node>("", &name);
-                if random.random_bool(0.5) {
-                    cluster.join(&name, Taint::Uninitialized);
-                }
-            }
-            cluster.assert_disjoint();
-            if random.random_bool(0.4) {
-                if random.random_bool(0.5) {
-                    leader.kill()
-                } else {
-                    leader.stop()
-                }
-                leader = cluster.campaign(FLAGS);
-                pass(random.random_range(0..40)).await;
-            }
-            cluster.server.faults().clear();
-        }
-        cluster.until_all_have_cidrs(1).await;
-    }
-}
-
-fn some_node(cluster: &Cluster, random: &mut SmallRng) -> Option<String> {
-    let names: Vec<_> = cluster.nodes().into_keys().collect();
-    (!names.is_empty()).then(|| names[random.random_range(0..names.len())].clone())
-}
-
-fn disturb(cluster: &Cluster, random: &mut SmallRng) {
-    let faults = cluster.server.faults();
-    let times = random.random_range(1..6);
-    match random.random_range(0..6) {
-        0 => faults.fail_next(times, 500, node_patches),
-        1 => faults.fail_next(times, 409, node_patches),
-        2 => faults.fail_next(times, 504, node_patches),
-        3 => faults.delay_every(Duration::from_secs(random.random_range(1..20)), node_patches),
-        4 => faults.stall_watches(),
-        _ => faults.hang_next(times, node_patches),
-    }
-}
 
 /// A patch that was sent long ago on this version.
 async fn give(cluster: &Cluster, name: &str, cidr: &str, version: &str) {

@@ -13,6 +13,7 @@ use cloud_controller_manager::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
     serving::{HealthChecks, PlanError, PlanRequest, SecureServingConfig, ServingDeps, serve},
+    status::ManagerStatus,
 };
 use reqwest::Client;
 use serde_json::json;
@@ -52,7 +53,7 @@ pub(crate) fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> 
         reviews: api.map(|api| api.client().into()),
         configz: json!({ "kind": "CloudControllerManagerConfiguration" }),
         flagz: vec![("controllers".to_owned(), "*".to_owned())],
-        status: Arc::new(|| json!({ "version": "v0.1.0", "controllers": { "service": "waiting for the lease" } })),
+        status: Arc::new(|| ManagerStatus { version: "v0.1.0".to_owned(), ..ManagerStatus::default() }),
         planner: Some(Arc::new(|scope| Box::pin(planned(scope)))),
         before_metrics: Arc::new(move || gauges.workqueue_depth.with_label_values(&["service"]).set(42.0)),
         set_verbosity: Arc::new(move |level| verbosity.store(level, Ordering::SeqCst)),

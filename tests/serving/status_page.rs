@@ -5,6 +5,7 @@ use std::sync::{Arc, atomic::AtomicU8};
 use cloud_controller_manager::{
     runtime::shutdown::Shutdown,
     serving::{HealthEndpointSet, ServingDeps, serve},
+    status::ManagerStatus,
 };
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -71,8 +72,8 @@ fn busy(count: usize) -> Value {
         }}},
         "controllers": [
             {"name": "service-lb-controller", "problem": null, "unsettled": services,
-             "facts": {"hosts": "12", "load balancers: Ensured": "120", "load balancers: Failed": "380"}},
-            {"name": "cloud-node-controller", "problem": null, "facts": {"nodes": "12", "nodes that wait for initialisation": "1"},
+             "facts": {"hosts": "12"}, "loadBalancers": {"Ensured": 120, "Failed": 380}},
+            {"name": "cloud-node-controller", "problem": null, "facts": {"nodes": "12"}, "uninitializedNodes": 1,
              "unsettled": [{"key": "node-7", "runningForSeconds": 3.2, "failures": 2, "reason": "there is no machine with this name yet"}]},
         ],
         "notRunning": {"node-route-controller": "--configure-cloud-routes is false"},
@@ -80,6 +81,7 @@ fn busy(count: usize) -> Value {
 }
 
 async fn opened(status: Value) -> (Browser, String, Shutdown) {
+    let status: ManagerStatus = serde_json::from_value(status).unwrap();
     let verbosity = Arc::new(AtomicU8::new(0));
     let api = reader("ann");
     let parts = ServingDeps { status: Arc::new(move || status.clone()), ..port::parts(Some(&api), &verbosity) };
@@ -167,7 +169,7 @@ async fn the_picture_in_the_documentation() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         let mut status = busy(8);
         status["controllers"][0]["unsettled"].as_array_mut().unwrap().pop();
-        status["controllers"][0]["facts"]["load balancers: Failed"] = json!("8");
+        status["controllers"][0]["loadBalancers"]["Failed"] = json!(8);
         let (mut browser, _, shutdown) = opened(status).await;
         browser.resize(760, 600).await;
         let picture: ByteString = serde_json::from_value(json!(browser.picture().await)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::guides::blocks::files_with_extension;
+use crate::{guides::blocks::files_with_extension, structure::source::is_test};
 
 const FOLDERS: [&str; 2] = ["src/providers/azure/load_balancer", "src/providers/azure/arm/batch"];
 const TYPES: [&str; 6] = ["Mutex<", "OnceCell<", "OnceLock<", "Notify,", "Atomic", "Watched<"];
@@ -24,7 +24,6 @@ fn is_shared(line: &str) -> bool {
 #[test]
 fn shared_state_of_the_load_balancer_engine_does_not_grow() {
     let files = FOLDERS.iter().flat_map(|folder| files_with_extension(Path::new(folder), "rs"));
-    let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
     let product = files.filter(|path| !is_test(path));
     let texts = product.map(|path| (fs::read_to_string(&path).expect("a file"), path));
     let found: Vec<String> = texts

@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::structure::source::{ModulePath, Sources};
 
-/// Parts of the azure provider, and those that each may name.
-const AZURE: &[(&str, &str)] = &[
+/// Parts, each with those that it may name, which stand below it.
+type Arrows = [(&'static str, &'static str)];
+
+/// Parts of the azure provider.
+const AZURE: &Arrows = &[
     ("acr", "auth config provider transport"),
     ("local", "auth metadata provider"),
-    ("topics", "config load_balancer metadata node out_of_service planner"),
+    ("topics", "arm config load_balancer metadata node out_of_service planner"),
     ("diagnostics", "arm arm::documents auth check config inventory load_balancer node planner provider session transport"),
     ("check", "arm::documents config inventory load_balancer planner"),
     (
@@ -64,46 +67,44 @@ const MUTUAL: &[(&str, &str, &str)] = &[
     ("runtime::leader_election", "runtime::patch", "patches ask `Leadership`; the elector writes the Lease through them"),
 ];
 
-/// The part of the azure provider that a file belongs to.
-fn part_of(module: &ModulePath) -> Option<&'static str> {
-    let inside = module.join("::").strip_prefix("providers::azure::")?.to_owned();
+/// Returns the part to which a file below `prefix` belongs.
+fn part_of(prefix: &str, arrows: &'static Arrows, module: &ModulePath) -> Option<&'static str> {
+    let inside = module.join("::").strip_prefix(prefix)?.to_owned();
     let is_inside = |part: &str| inside == part || inside.starts_with(&format!("{part}::"));
-    let fitting = AZURE.iter().map(|(part, _)| *part).filter(|part| is_inside(part));
+    let fitting = arrows.iter().map(|(part, _)| *part).filter(|part| is_inside(part));
     fitting.max_by_key(|part| part.len())
 }
 
-#[test]
-fn parts_of_azure_follow_the_arrows() {
+/// Fails unless each file below `prefix` is in a part, and parts name exactly what their rows say: parts below them. `is_free` allows single
+/// edges.
+pub(crate) fn assert_arrows(prefix: &str, arrows: &'static Arrows, is_free: impl Fn(&ModulePath, &ModulePath) -> bool) {
     let sources = Sources::read();
-    let is_lost = |module: &&ModulePath| module.starts_with(&["providers".to_owned(), "azure".to_owned()]);
-    let lost = sources.files.keys().filter(is_lost).filter(|module| module.len() > 2 && part_of(module).is_none());
-    let lost: Vec<_> = lost.collect();
-    assert!(lost.is_empty(), "files without a row in AZURE: {lost:?}");
-    let mut used = BTreeSet::new();
-    let mut wrong = Vec::new();
+    let part = |module: &ModulePath| part_of(prefix, arrows, module);
+    let is_lost = |module: &&ModulePath| module.join("::").starts_with(prefix) && part(module).is_none();
+    let lost: Vec<_> = sources.files.keys().filter(is_lost).collect();
+    assert!(lost.is_empty(), "files without a row: {lost:?}");
+    let rows = || arrows.iter().flat_map(|(part, others)| others.split_whitespace().map(move |other| (*part, other)));
+    let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
     for (from, targets) in sources.edges() {
-        let Some(part) = part_of(from) else { continue };
-        for (to, other) in targets.into_iter().filter_map(|to| Some((to, part_of(to)?))).filter(|(_, other)| *other != part)
-        {
-            used.insert((part, other));
-            if !AZURE.iter().any(|(name, others)| *name == part && others.split_whitespace().any(|it| it == other)) {
+        for to in targets.into_iter().filter(|to| !is_free(from, to)) {
+            let (Some(source), Some(target)) = (part(from), part(to)) else { continue };
+            used.insert((source, target));
+            if source != target && !rows().any(|row| row == (source, target)) {
                 wrong.push(format!("{} must not name {}", from.join("::"), to.join("::")));
             }
         }
     }
-    assert!(wrong.is_empty(), "`{}`", wrong.join("\n"));
-    let rows = AZURE.iter().flat_map(|(part, others)| others.split_whitespace().map(move |other| (*part, other)));
-    let unused: Vec<_> = rows.filter(|row| !used.contains(row)).collect();
-    assert!(unused.is_empty(), "arrows that nobody needs any more: {unused:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let unused: Vec<_> = rows().filter(|row| !used.contains(row)).collect();
+    assert!(unused.is_empty(), "arrows without an import: {unused:?}");
+    let position = |part: &str| arrows.iter().position(|(name, _)| *name == part);
+    let upwards: Vec<_> = rows().filter(|(part, other)| position(other) <= position(part)).collect();
+    assert!(upwards.is_empty(), "parts that name what stands above them, or nowhere: {upwards:?}");
 }
 
 #[test]
-fn the_arrows_of_azure_lead_downwards() {
-    for (place, (part, others)) in AZURE.iter().enumerate() {
-        let is_below = |other: &&str| AZURE[place + 1..].iter().any(|(name, _)| name == other);
-        let upwards: Vec<_> = others.split_whitespace().filter(|other| !is_below(other)).collect();
-        assert!(upwards.is_empty(), "`{part}` names what stands above it, or nowhere: {upwards:?}");
-    }
+fn parts_of_azure_follow_the_arrows() {
+    assert_arrows("providers::azure::", AZURE, |_, _| false);
 }
 
 /// Of two files the folders or files in their first common folder, by their full names.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use syn::{
-    Item, ItemMod, ItemUse, UseTree, Visibility,
+    Item, ItemMod, ItemUse, Meta, UseTree, Visibility,
     visit::{self, Visit},
 };
 
@@ -23,8 +23,6 @@ pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     pub(crate) lines: usize,
     pub(crate) types: Vec<String>,
-    /// Lines of each function.
-    pub(crate) functions: Vec<usize>,
     /// Absolute paths that it names.
     named: BTreeSet<ModulePath>,
     /// What its `pub use` gives other names or places: the last segment to the absolute path.
@@ -77,13 +75,19 @@ impl Sources {
     }
 }
 
-/// Neither tests, nor what only tests and the demo use, nor the program's root.
-fn is_product(path: &Path) -> bool {
+/// Returns `true` for files of tests.
+pub(crate) fn is_test(path: &Path) -> bool {
     let is_test = |part: &std::ffi::OsStr| {
         let part = part.to_string_lossy();
-        part == "tests" || part == "sandbox" || part.ends_with("tests.rs") || part == "samples.rs"
+        part == "tests" || part.ends_with("tests.rs") || part == "samples.rs"
     };
-    !path.iter().any(is_test) && !path.ends_with("src/main.rs") && !path.ends_with("src/lib.rs")
+    path.iter().any(is_test)
+}
+
+/// Returns `true` unless the file belongs to the tests or the sandbox, or is the root of the crate or of the program.
+pub(crate) fn is_product(path: &Path) -> bool {
+    let is_root = path.ends_with("src/main.rs") || path.ends_with("src/lib.rs");
+    !is_test(path) && !path.starts_with("src/sandbox") && !is_root
 }
 
 fn module_of(path: &Path) -> ModulePath {
@@ -106,7 +110,6 @@ fn read_file(path: &Path, module: &[String], modules: &BTreeSet<ModulePath>) -> 
             path: path.to_owned(),
             lines: text[..inline_tests].lines().count(),
             types: Vec::new(),
-            functions: Vec::new(),
             named: BTreeSet::new(),
             reexports: BTreeMap::new(),
             globs: Vec::new(),
@@ -191,8 +194,9 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_item_mod(&mut self, item: &'ast ItemMod) {
-        let is_test = item.attrs.iter().any(|attribute| {
-            attribute.path().is_ident("cfg") && attribute.parse_args::<syn::Path>().is_ok_and(|it| it.is_ident("test"))
+        let is_test = item.attrs.iter().any(|attribute| match &attribute.meta {
+            Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string().contains("test"),
+            _ => false,
         });
         if !is_test && item.content.is_some() {
             self.module.push(item.ident.to_string());
@@ -211,22 +215,5 @@ impl<'ast> Visit<'ast> for Reader<'_> {
             self.file.named.extend(self.absolute(&segments));
         }
         visit::visit_path(self, path);
-    }
-
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.measure(&item.block);
-        visit::visit_item_fn(self, item);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.measure(&item.block);
-        visit::visit_impl_item_fn(self, item);
-    }
-}
-
-impl Reader<'_> {
-    fn measure(&mut self, block: &syn::Block) {
-        let span = block.brace_token.span;
-        self.file.functions.push(span.close().end().line - span.open().start().line + 1);
     }
 }

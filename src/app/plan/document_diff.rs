@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::cloud_provider::diagnostics::truncated;
+use crate::runtime::text::{excerpt, one_line};
 
 /// Longest value that is shown.
 const LONGEST: usize = 120;
@@ -51,7 +51,7 @@ fn by_name(items: &[Value]) -> Map<String, Value> {
 }
 
 fn shown(value: &Value) -> String {
-    truncated(&value.to_string(), LONGEST)
+    excerpt(&one_line(&value.to_string()), LONGEST)
 }
 
 #[cfg(test)]

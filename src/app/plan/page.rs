@@ -19,8 +19,8 @@ use super::{
 use crate::{
     app::manager_state::ManagerState,
     controllers::ServiceScope,
-    runtime::store::ObjectKey,
-    serving::{PlanError, PlanKind, PlanRequest, Planner, truncate},
+    runtime::{store::ObjectKey, text::truncate},
+    serving::{PlanError, PlanKind, PlanRequest, Planner},
 };
 
 /// The response of a manager that has nothing to report.

@@ -7,13 +7,16 @@ use std::{sync::Arc, time::Duration};
 use http::Request;
 use kube::{Client, Config, config::AuthInfo};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
-use serde_json::Value;
 
-use super::{leader, view::LeaseView};
+use super::{
+    leader,
+    view::{LeaseView, cleaned},
+};
 use crate::{
     cli::{StatusOptions, StatusUrl},
     metrics::Metrics,
     runtime::client::{KubeClients, with_causes},
+    status::ManagerStatus,
 };
 
 /// Path of the page.
@@ -27,10 +30,13 @@ pub(super) async fn status(
     client: Option<&Client>,
     options: &StatusOptions,
     lease: Option<&LeaseView>,
-) -> Result<(String, Value), String> {
+) -> Result<(String, ManagerStatus), String> {
     let (source, text) = text(client, options, lease, PATH).await?;
-    let status_page = serde_json::from_str(&text).map_err(|error| format!("{source}: {error}"))?;
-    Ok((source, status_page))
+    let page = serde_json::from_str(&text).and_then(|page| serde_json::from_value(cleaned(page)));
+    let page = page.map_err(|error| {
+        format!("{source}: the answer is not the status page of this program, or of another version: {error}")
+    })?;
+    Ok((source, page))
 }
 
 /// Returns the origin and the text of any page of the leader, or of the manager behind `--url`.

@@ -48,7 +48,7 @@ pub(super) fn text(view: &StatusView) -> String {
         text += &table("Waiting", ["KEY", "CONTROLLER", "STATE", "FAILURES", "REASON"], rows);
         let rows = view.drift.iter().map(|row| {
             let about = if row.about.is_empty() { "-" } else { &row.about };
-            [row.found.clone(), about.to_owned(), row.outcome.clone(), row.what.clone()]
+            [row.found.to_string(), about.to_owned(), row.outcome.as_str().to_owned(), row.what.clone()]
         });
         text += &table("Changed by somebody else", ["FOUND", "NAME", "OUTCOME", "WHAT"], rows);
     }
@@ -57,11 +57,8 @@ pub(super) fn text(view: &StatusView) -> String {
 
 /// Returns the manager's version, if it differs from this command's.
 fn version(manager: Option<&str>) -> String {
-    match manager {
-        Some(VERSION) => String::new(),
-        Some(other) => format!("; it is version {other}, this command {VERSION}"),
-        None => format!("; it does not tell its version, this command is {VERSION}"),
-    }
+    let other = manager.filter(|version| *version != VERSION);
+    other.map(|version| format!("; it is version {version}, this command {VERSION}")).unwrap_or_default()
 }
 
 fn leader(lease: &LeaseView) -> String {

@@ -119,13 +119,13 @@ async fn what_somebody_else_changed_is_shown_the_latest_first() {
             StatusSubject::Manager,
             2,
             &[
-                "put right after 2026-01-01T00:10:00Z",
+                "repaired after 2026-01-01T00:10:00Z",
                 "kubernetes (change probe p)",
                 "somebody else deleted",
                 "delayed   somebody else changed",
             ],
         ),
-        (true, odd, 1, &["INCOMPLETE", "put right after 2026-01-01T00:10:00Z", "delayed  somebody else changed"]),
+        (true, odd, 1, &["INCOMPLETE", "repaired after 2026-01-01T00:10:00Z", "delayed  somebody else changed"]),
         (true, web(), 0, &["Changed by somebody else: none"]),
     ] {
         let mut all = answers();
@@ -220,14 +220,14 @@ async fn codes_and_texts() {
             |all| drop(at(all, PAGE).as_object_mut().unwrap().remove("controllers")),
             manager(),
             1,
-            &["INCOMPLETE", "the page has no controllers: a manager of another version?"],
+            &["INCOMPLETE", "of another version: missing field `controllers`"],
         ),
         (
             "a version that says what waits in other words",
             |all| at(all, PAGE)["controllers"] = json!([{"name": "service-lb-controller", "waiting": ["a/b"]}]),
             manager(),
             1,
-            &["INCOMPLETE", "service-lb-controller: the page does not say what waits"],
+            &["INCOMPLETE", "of another version: missing field `unsettled`"],
         ),
         (
             "the cloud is not reached",

@@ -1,13 +1,17 @@
 //! Findings of `status`. Pure.
 //!
-//! In: the JSON of a status page, and objects. Out: rows of bounded length without control characters, JSON, and the exit
+//! In: a status page, and objects. Out: rows of bounded length without control characters, JSON, and the exit
 //! code.
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{cli::StatusSubject, cloud_provider::diagnostics::truncated};
+use crate::{
+    cli::StatusSubject,
+    runtime::text::{excerpt, one_line},
+    status::{ControllerStatus, DriftNote, DriftedService, ManagerStatus, ProviderState, UnsettledKey},
+};
 
 /// Longest text of a cell.
 const LONGEST: usize = 1000;
@@ -37,7 +41,7 @@ pub(super) struct WaitingView {
     pub(super) controller: String,
     pub(super) key: String,
     pub(super) state: String,
-    pub(super) failures: u64,
+    pub(super) failures: u32,
     pub(super) reason: String,
 }
 
@@ -50,16 +54,6 @@ pub(super) struct EventView {
     pub(super) reason: String,
     pub(super) count: i32,
     pub(super) message: String,
-}
-
-/// External change to a cloud resource.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct DriftView {
-    pub(super) about: String,
-    pub(super) found: String,
-    /// `repaired`, `reported` or `delayed`.
-    pub(super) outcome: String,
-    pub(super) what: String,
 }
 
 /// A Service or Node.
@@ -84,7 +78,7 @@ pub(super) struct StatusView {
     pub(super) controllers: Vec<ControllerView>,
     pub(super) waiting: Vec<WaitingView>,
     /// External changes, the latest first.
-    pub(super) drift: Vec<DriftView>,
+    pub(super) drift: Vec<DriftNote>,
     pub(super) problems: Vec<String>,
     pub(super) object: Option<ObjectView>,
     pub(super) unseen: Vec<String>,
@@ -116,71 +110,42 @@ impl StatusView {
     }
 
     /// Takes what a page says.
-    pub(super) fn take_page(&mut self, source: &str, page: &Value) {
-        let Some(leading) = page["leading"].as_bool() else {
+    pub(super) fn take_page(&mut self, source: &str, page: &ManagerStatus) {
+        let Some(leading) = page.leading else {
             return self.unseen(source, "the answer is not the status page of this program");
         };
         (self.source, self.leading) = (Some(source.to_owned()), Some(leading));
         if !leading {
             self.unseen(source, "this replica does not lead; what waits is known to the leader");
         }
-        self.version = page["version"].as_str().map(clean);
-        // A manager of another version may say what waits in other words; nothing waits only where it says so.
-        for (part, is_there) in
-            [("controllers", page["controllers"].is_array()), ("cloudProvider", page["cloudProvider"].is_object())]
-        {
-            if !is_there {
-                self.unseen(source, &format!("the page has no {part}: a manager of another version?"));
-            }
-        }
-        for controller in page["controllers"].as_array().into_iter().flatten() {
-            self.take_controller(controller);
-        }
-        for (name, cause) in page["notRunning"].as_object().into_iter().flatten() {
-            self.controllers.push(ControllerView {
-                name: clean(name),
-                state: format!("not run: {}", text(cause)),
-                waiting: 0,
-            });
-        }
-        self.take_drift(page);
-        let cloud = &page["cloudProvider"];
-        if cloud["state"].as_str().is_some_and(|state| state != "initialised") {
-            self.problems.push(format!("cloud provider: {}", text(&cloud["state"])));
-        }
-        if !cloud["problem"].is_null() {
-            self.problems.push(format!("cloud provider: {}", text(&cloud["problem"])));
-        }
-        for (name, watch) in page["informers"].as_object().into_iter().flatten() {
-            if !watch["error"].is_null() {
-                self.problems.push(format!("watch of {}: {}", clean(name), text(&watch["error"])));
-            }
+        self.version = Some(page.version.clone()).filter(|version| !version.is_empty());
+        page.controllers.iter().for_each(|controller| self.take_controller(controller));
+        let skipped = page.not_running.iter().map(|(name, reason)| (name, format!("not run: {reason}")));
+        self.controllers.extend(skipped.map(|(name, state)| ControllerView { name: name.clone(), state, waiting: 0 }));
+        self.drift.extend(page.drift().into_iter().cloned());
+        let drifted = page.load_balancers().into_iter().flat_map(|balancers| &balancers.drift.services);
+        self.waiting.extend(drifted.map(|(key, service)| left_drift(key, service)));
+        let cloud = &page.cloud_provider;
+        let state = cloud.state.iter().filter(|state| **state != ProviderState::Initialized).map(ToString::to_string);
+        self.problems.extend(state.chain(cloud.problem.clone()).map(|problem| format!("cloud provider: {problem}")));
+        let informers = &page.informers;
+        for (name, watch) in [
+            ("endpointslices", &informers.endpointslices),
+            ("namespaces", &informers.namespaces),
+            ("nodes", &informers.nodes),
+            ("services", &informers.services),
+        ] {
+            let error = watch.as_ref().and_then(|watch| watch.error.as_ref());
+            self.problems.extend(error.map(|error| format!("watch of {name}: {error}")));
         }
     }
 
-    /// Records recent external changes; those that are not repaired are added to the waiting rows.
-    fn take_drift(&mut self, page: &Value) {
-        let balancers = &page["cloudProvider"]["details"]["session"]["loadBalancers"]["drift"];
-        let controllers = page["controllers"].as_array().into_iter().flatten();
-        let routes = controllers.flat_map(|controller| controller["drift"].as_array().into_iter().flatten());
-        self.drift.extend(balancers["latest"].as_array().into_iter().flatten().chain(routes).map(drift));
-        self.drift.sort_by(|left, right| right.found.cmp(&left.found));
-        let leftovers = balancers["services"].as_object().into_iter().flatten();
-        self.waiting.extend(leftovers.map(|(key, leftover)| left_drift(key, leftover)));
-    }
-
-    fn take_controller(&mut self, controller: &Value) {
-        let name = text(&controller["name"]);
-        if !controller["unsettled"].is_array() {
-            self.unseen(&name, "the page does not say what waits: a manager of another version?");
-        }
-        let rows = controller["unsettled"].as_array().map(Vec::as_slice).unwrap_or_default();
-        self.waiting.extend(rows.iter().map(|row| waiting(&name, row)));
-        let state = if controller["problem"].is_null() { "running".to_owned() } else { text(&controller["problem"]) };
-        if !controller["problem"].is_null() {
-            self.problems.push(format!("{name}: {state}"));
-        }
-        self.controllers.push(ControllerView { name, state, waiting: rows.len() });
+    fn take_controller(&mut self, controller: &ControllerStatus) {
+        let ControllerStatus { name, problem, unsettled, .. } = controller;
+        self.waiting.extend(unsettled.iter().map(|row| waiting(name, row)));
+        self.problems.extend(problem.iter().map(|problem| format!("{name}: {problem}")));
+        let state = problem.clone().unwrap_or_else(|| "running".to_owned());
+        self.controllers.push(ControllerView { name: name.clone(), state, waiting: unsettled.len() });
     }
 
     /// Drops rows about anything else.
@@ -214,42 +179,35 @@ impl StatusView {
     }
 }
 
-fn waiting(controller: &str, row: &Value) -> WaitingView {
-    let failures = row["failures"].as_u64().unwrap_or_default();
-    let state = match (row["runningForSeconds"].as_f64(), row["dueInSeconds"].as_f64()) {
+fn waiting(controller: &str, row: &UnsettledKey) -> WaitingView {
+    let state = match (row.running_for_seconds, row.due_in_seconds) {
         (Some(age), _) => format!("runs for {age:.0} s"),
         (None, Some(delay)) => format!("due in {delay:.0} s"),
         (None, None) => "waits".to_owned(),
     };
-    let reason = if row["reason"].is_null() { String::new() } else { text(&row["reason"]) };
-    WaitingView { controller: controller.to_owned(), key: text(&row["key"]), state, failures, reason }
-}
-
-fn drift(note: &Value) -> DriftView {
-    let [about, found, outcome, detail] = ["about", "found", "outcome", "what"].map(|field| match &note[field] {
-        Value::Null => String::new(),
-        value => text(value),
-    });
-    DriftView { about, found, outcome, what: detail }
+    let reason = row.reason.clone().unwrap_or_default();
+    WaitingView { controller: controller.to_owned(), key: row.key.clone(), state, failures: row.failures, reason }
 }
 
 /// Returns the row of a Service whose external changes are not repaired.
-fn left_drift(key: &str, leftover: &Value) -> WaitingView {
-    let due = leftover["repairAfter"].as_str().map(|due| format!("put right after {due}"));
-    let state = clean(&due.unwrap_or_else(|| "left (driftPolicy: report)".to_owned()));
-    let documents = leftover["documents"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
-    let reason = clean(&format!("somebody else changed {documents}"));
-    WaitingView { controller: "cloud provider".to_owned(), key: clean(key), state, failures: 0, reason }
+fn left_drift(key: &str, service: &DriftedService) -> WaitingView {
+    let due = service.repair_after.as_ref().map(|due| format!("repaired after {due}"));
+    let state = due.unwrap_or_else(|| "left (driftPolicy: report)".to_owned());
+    let reason = clean(&format!("somebody else changed {}", service.documents.join(", ")));
+    WaitingView { controller: "cloud provider".to_owned(), key: key.to_owned(), state, failures: 0, reason }
 }
 
-fn text(value: &Value) -> String {
+/// Returns a page of another program with all its texts cleaned.
+pub(super) fn cleaned(value: Value) -> Value {
     match value {
-        Value::String(text) => clean(text),
-        other => clean(&other.to_string()),
+        Value::String(text) => clean(&text).into(),
+        Value::Array(items) => items.into_iter().map(cleaned).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(key, value)| (clean(&key), cleaned(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
 }
 
 /// Returns `text` without control characters, truncated.
 fn clean(text: &str) -> String {
-    truncated(&text.replace(char::is_control, " "), LONGEST)
+    excerpt(&one_line(text), LONGEST)
 }

@@ -1,5 +1,5 @@
 //! Builds a [`ManagerConfig`] and gathers every complaint and notice on the way. Rules are those of upstream's options
-//! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise.
+//! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise. Pure.
 
 mod node_ipam;
 mod services;

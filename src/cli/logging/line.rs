@@ -1,6 +1,6 @@
 //! How one event becomes one line.
 
-use std::fmt::{self, Debug, Write};
+use std::fmt::{self, Debug};
 
 use serde_json::{Map, Value};
 use tracing::{
@@ -18,61 +18,69 @@ use tracing_subscriber::{
 
 use crate::runtime::{clock::Clock, trace};
 
+/// The field with the text of an event.
+const MESSAGE: &str = "message";
+
 /// `"key"="value"` pairs in klog's manner, for spans.
 pub(super) struct KlogFields;
 
 impl<'writer> FormatFields<'writer> for KlogFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut pairs = KlogFieldVisitor::default();
-        fields.record(&mut pairs);
-        writer.write_str(&pairs.text)
+        let mut visitor = FieldVisitor::default();
+        fields.record(&mut visitor);
+        writer.write_str(&visitor.klog().1)
     }
 }
 
-/// Collects an event's message and its other fields as text.
+/// Fields of an event or a span, in their order.
 #[derive(Default)]
-struct KlogFieldVisitor {
-    message: String,
-    text: String,
-}
+struct FieldVisitor(Vec<(&'static str, Value)>);
 
-impl KlogFieldVisitor {
-    fn push(&mut self, field: &Field, value: &dyn fmt::Display) {
-        // Writing to a String cannot fail.
-        let _ = write!(self.text, " {}={value}", field.name());
+impl FieldVisitor {
+    fn push(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.push((field.name(), value.into()));
+    }
+
+    /// Returns the message, and the other fields as klog writes them.
+    fn klog(self) -> (String, String) {
+        let (mut message, mut pairs) = (String::new(), String::new());
+        for (name, value) in self.0 {
+            match value {
+                Value::String(text) if name == MESSAGE => message = text,
+                Value::String(text) => pairs += &format!(" {name}={text:?}"),
+                Value::Number(number) if number.is_f64() => {
+                    pairs += &format!(" {name}={}", number.as_f64().unwrap_or_default());
+                }
+                value => pairs += &format!(" {name}={value}"),
+            }
+        }
+        (message, pairs)
     }
 }
 
-impl Visit for KlogFieldVisitor {
+impl Visit for FieldVisitor {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let text = format!("{value:?}");
-        match field.name() {
-            "message" => self.message = text,
-            _ => self.push(field, &format_args!("{text:?}")),
-        }
+        self.push(field, format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "message" => value.clone_into(&mut self.message),
-            _ => self.push(field, &format_args!("{value:?}")),
-        }
+        self.push(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.push(field, &value);
+        self.push(field, value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.push(field, &value);
+        self.push(field, value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.push(field, &value);
+        self.push(field, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.push(field, &value);
+        self.push(field, value);
     }
 }
 
@@ -88,16 +96,17 @@ where
     fn format_event(&self, ctx: &FmtContext<'_, S, KlogFields>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
         let time = self.clock.wall().strftime("%m%d %H:%M:%S%.6f");
-        let mut pairs = KlogFieldVisitor::default();
-        event.record(&mut pairs);
+        let mut visitor = FieldVisitor::default();
+        event.record(&mut visitor);
+        let (message, pairs) = visitor.klog();
         let letter = severity(*metadata.level());
-        write!(line, "{letter}{time} {:>7} {}] {:?}", std::process::id(), caller(event), pairs.message)?;
+        write!(line, "{letter}{time} {:>7} {}] {message:?}", std::process::id(), caller(event))?;
         for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()).filter(is_logged) {
             if let Some(fields) = span.extensions().get::<FormattedFields<KlogFields>>() {
                 line.write_str(&fields.fields)?;
             }
         }
-        writeln!(line, "{}", pairs.text)
+        writeln!(line, "{pairs}")
     }
 }
 
@@ -120,42 +129,6 @@ fn caller(event: &Event<'_>) -> String {
     format!("{file}:{}", event.metadata().line().unwrap_or(1))
 }
 
-/// Collects fields as JSON.
-struct JsonFieldVisitor<'a>(&'a mut Map<String, Value>);
-
-impl JsonFieldVisitor<'_> {
-    fn insert(&mut self, field: &Field, value: impl Into<Value>) {
-        let key = if field.name() == "message" { "msg" } else { field.name() };
-        self.0.insert(key.to_owned(), value.into());
-    }
-}
-
-impl Visit for JsonFieldVisitor<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.insert(field, format!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.insert(field, value);
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.insert(field, value);
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.insert(field, value);
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.insert(field, value);
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.insert(field, value);
-    }
-}
-
 /// `{"ts":…,"level":"info","caller":"file.rs:7","msg":"message","v":0,"key":"value"}`.
 pub(super) struct JsonLine {
     pub(super) clock: Clock,
@@ -172,7 +145,10 @@ where
                 members.extend(serde_json::from_str::<Map<_, _>>(&fields.fields).unwrap_or_default());
             }
         }
-        event.record(&mut JsonFieldVisitor(&mut members));
+        let mut visitor = FieldVisitor::default();
+        event.record(&mut visitor);
+        let key = |name: &'static str| if name == MESSAGE { "msg" } else { name };
+        members.extend(visitor.0.into_iter().map(|(name, value)| (key(name).to_owned(), value)));
         let level = *event.metadata().level();
         members.insert("ts".to_owned(), self.clock.wall().as_duration().as_secs_f64().into());
         members.insert("level".to_owned(), level.as_str().to_ascii_lowercase().into());

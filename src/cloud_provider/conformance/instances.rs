@@ -8,15 +8,15 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     CloudFixture,
-    objects::{name_of, shared, with_provider_id},
+    objects::{shared, with_provider_id},
     process::Process,
     report::{AtStep, CheckResult, require},
 };
-use crate::cloud_provider::{Existence, InstanceMetadata, InstancesV2};
+use crate::cloud_provider::{Existence, InstanceMetadata, InstancesV2, node_fields::name};
 
 async fn metadata(instances: &dyn InstancesV2, node: &Node) -> CheckResult<InstanceMetadata> {
     let found = instances.instance_metadata(node).await.at("instance_metadata")?;
-    require(found.is_some(), || format!("instance_metadata knows no machine of {}", name_of(node)))?;
+    require(found.is_some(), || format!("instance_metadata knows no machine of {}", name(node)))?;
     Ok(found.unwrap_or_default())
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn a_batch_answers_as_single_calls_do(fixture: &dyn CloudFixtur
     require(batch.len() == nodes.len(), || format!("{} answers for {} Nodes", batch.len(), nodes.len()))?;
     for (node, result) in nodes.iter().zip(batch) {
         let single = instances.instance_metadata(node).await;
-        require(result == single, || format!("{}: alone {single:?}, in a batch {result:?}", name_of(node)))?;
+        require(result == single, || format!("{}: alone {single:?}, in a batch {result:?}", name(node)))?;
     }
     Ok(())
 }

@@ -60,7 +60,3 @@ pub(super) fn with_provider_id(node: &Node, provider_id: &str) -> Node {
 pub(super) fn shared(nodes: &[Node]) -> Vec<Arc<Node>> {
     nodes.iter().cloned().map(Arc::new).collect()
 }
-
-pub(super) fn name_of(node: &Node) -> &str {
-    node.metadata.name.as_deref().unwrap_or_default()
-}

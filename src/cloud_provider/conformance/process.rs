@@ -12,7 +12,9 @@ use super::{
     report::{AtStep, CheckResult, needed, require},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudProvider, CloudResult, InstancesV2, LoadBalancer, ProviderContext, Routes},
+    cloud_provider::{
+        CloudError, CloudProvider, CloudResult, InstancesV2, LoadBalancer, ProviderContext, Routes, instances_of,
+    },
     metrics::Metrics,
     runtime::{
         clock::Clock,
@@ -70,7 +72,7 @@ impl Process {
     }
 
     pub(super) fn instances(&self) -> CheckResult<Arc<dyn InstancesV2>> {
-        needed(self.provider.instances_v2(), "InstancesV2")
+        needed(instances_of(self.provider.as_ref()), "InstancesV2")
     }
 
     pub(super) fn routes(&self) -> CheckResult<Arc<dyn Routes>> {

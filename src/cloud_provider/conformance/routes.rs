@@ -6,11 +6,10 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{
     CLUSTER, CloudFixture,
-    objects::name_of,
     process::Process,
     report::{AtStep, CheckResult, require},
 };
-use crate::cloud_provider::{Route, RouteChanges, Routes};
+use crate::cloud_provider::{Route, RouteChanges, Routes, node_fields::name};
 
 struct RouteSetting {
     nodes: Vec<Node>,
@@ -36,7 +35,7 @@ impl RouteSetting {
         let cidrs = ["10.244.201.0/24", "10.244.202.0/24"];
         let pairs = self.nodes.iter().zip(cidrs);
         let route = |(node, cidr): (&Node, &str)| Route {
-            target_node: name_of(node).to_owned(),
+            target_node: name(node).to_owned(),
             destination_cidr: cidr.to_owned(),
             ..Route::default()
         };

@@ -10,13 +10,15 @@ use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::metadata::{InstanceInterface, MetadataResult, MetadataScope};
-use crate::cloud_provider::CloudError;
+use crate::cloud_provider::{CloudError, CloudResult, InstanceMetadata, InstancesV2};
 
 /// Time that the first request of a batch waits for others.
 pub(super) const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// Longest time that a batch delays the next one.
 const MAX_BATCH_WAIT: Duration = Duration::from_secs(1);
+
+/// Metadata of one instance; `None`: not an instance of this cloud.
+pub(super) type MetadataResult = CloudResult<Option<InstanceMetadata>>;
 
 /// Nodes, with a reply channel for each. The reply contains the size of the batch.
 #[derive(Default)]
@@ -32,17 +34,16 @@ struct PendingBatch {
     has_task: bool,
 }
 
-/// Batches the requests of one scope.
+/// Batches the requests of one queue.
 pub(super) struct MetadataBatcher {
-    pub(super) source: Arc<InstanceInterface>,
-    scope: MetadataScope,
+    pub(super) instances: Arc<dyn InstancesV2>,
     /// Never held across an await.
     pending: Mutex<PendingBatch>,
 }
 
 impl MetadataBatcher {
-    pub(super) fn new(source: Arc<InstanceInterface>, question: MetadataScope) -> Arc<Self> {
-        Arc::new(Self { source, scope: question, pending: Mutex::default() })
+    pub(super) fn new(instances: Arc<dyn InstancesV2>) -> Arc<Self> {
+        Arc::new(Self { instances, pending: Mutex::default() })
     }
 
     /// Returns the metadata of `node`, from a batch if there are concurrent requests.
@@ -50,7 +51,7 @@ impl MetadataBatcher {
         match self.join_batch(node).await {
             Ok((result, _)) if !matches!(result, Err(CloudError::Deadline { .. })) => result,
             Ok((result, 1)) => result,
-            Ok(_) | Err(_) => self.source.fetch(self.scope, node).await,
+            Ok(_) | Err(_) => self.instances.instance_metadata(node).await,
         }
     }
 
@@ -85,7 +86,7 @@ impl MetadataBatcher {
     }
 
     async fn run_batch(self: Arc<Self>, MetadataBatch { nodes, senders: reply_senders }: MetadataBatch) {
-        let results = self.source.fetch_all(self.scope, &nodes).await;
+        let results = self.instances.instance_metadata_batch(&nodes).await;
         for (sender, result) in reply_senders.into_iter().zip(results) {
             // The caller may have been cancelled.
             let _ = sender.send((result, nodes.len()));

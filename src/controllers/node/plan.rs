@@ -1,17 +1,10 @@
 //! Decisions about a Node. Pure.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Node;
 
 use crate::{
-    cloud_provider::CloudError,
-    controllers::NOT_LEADING_DELAY,
     node::{labels, patch::NodeChanges, routes, taints},
-    runtime::{
-        informer::ObjectChange,
-        work_queue::{ReconcilePriority, ReconcileResult},
-    },
+    runtime::{informer::ObjectChange, work_queue::ReconcilePriority},
 };
 
 /// Reason why a Node is not initialized whose instance does not exist in the cloud.
@@ -78,29 +71,16 @@ pub(super) fn priority(
     }
 }
 
-/// Returns the outcome after a failed request to the cloud. `retry_interval` is the delay for errors that an early retry cannot
-/// resolve.
-pub(super) fn after_cloud_error(error: &CloudError, retry_interval: Duration) -> ReconcileResult {
-    match error {
-        CloudError::ImplementedElsewhere => ReconcileResult::Done,
-        CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
-            ReconcileResult::RequeueAfter(*after, error.to_string())
-        }
-        CloudError::Invalid(_) | CloudError::Refused(_) => ReconcileResult::RequeueAfter(retry_interval, error.to_string()),
-        CloudError::NotLeader(_) => ReconcileResult::RequeueAfter(NOT_LEADING_DELAY, error.to_string()),
-        _ => ReconcileResult::Failed(error.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use super::*;
     use crate::{
-        controllers::after_api_error,
+        cloud_provider::CloudError,
+        controllers::{after_api_error, after_cloud_error},
         node::{fixtures::*, well_known::*},
-        runtime::patch::ApiError,
+        runtime::{patch::ApiError, work_queue::ReconcileResult},
     };
 
     fn tainted() -> Node {

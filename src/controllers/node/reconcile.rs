@@ -14,10 +14,10 @@ use tokio::sync::SemaphorePermit;
 use super::{NodeController, events, plan};
 use crate::{
     cloud_provider::{CloudError, InstanceMetadata},
-    controllers::after_api_error,
+    controllers::{after_api_error, after_cloud_error},
     node::{
         addresses, age_in_seconds,
-        initialize::{NodeInitialization, ProviderIdRequirement, initialize},
+        initialize::{NodeInitialization, initialize},
         patch::{self, NodeChanges},
         routes, taints, uid,
     },
@@ -49,7 +49,7 @@ struct InitializationAttempts<'a> {
 /// Metadata of the instance of the Node with this UID.
 struct DescribedInstance {
     uid: String,
-    metadata: (InstanceMetadata, ProviderIdRequirement),
+    metadata: InstanceMetadata,
 }
 
 impl NodeController {
@@ -132,7 +132,7 @@ impl NodeController {
             // Another component initialized it meanwhile, and that watch event has enqueued the key again.
             return Err(ReconcileResult::Done);
         }
-        let decided = initialize(node, &metadata.0, metadata.1, self.config.sets_beta_labels());
+        let decided = initialize(node, &metadata, self.config.sets_beta_labels());
         shared.described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata });
         decided.map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));
@@ -150,7 +150,7 @@ impl NodeController {
     }
 
     /// Returns the metadata of the instance, or the outcome of the reconcile without it.
-    async fn describe(&self, node: &Arc<Node>) -> Result<(InstanceMetadata, ProviderIdRequirement), ReconcileResult> {
+    async fn describe(&self, node: &Arc<Node>) -> Result<InstanceMetadata, ReconcileResult> {
         let retry_interval = self.config.status_update_frequency;
         match self.metadata_batcher.fetch(node).await {
             Ok(Some(metadata)) => Ok(metadata),
@@ -162,7 +162,7 @@ impl NodeController {
                 // Also if another component initializes the Node, in which case this key is not retried.
                 self.allocate_pod_cidrs_separately(node);
                 self.context.events.record(events::metadata_failed(node, &error));
-                Err(plan::after_cloud_error(&error, retry_interval))
+                Err(after_cloud_error(&error, retry_interval))
             }
         }
     }
@@ -246,11 +246,11 @@ impl NodeController {
         }
         let retry_interval = self.config.status_update_frequency;
         let metadata = match self.address_batcher.fetch(&node).await {
-            Ok(Some((metadata, _))) => metadata,
+            Ok(Some(metadata)) => metadata,
             // Whether a Node without an instance stays is the node-lifecycle controller's business.
             Ok(None) | Err(CloudError::InstanceNotFound) => return ReconcileResult::Done,
             // No event: an outage of the cloud would mean one for each Node.
-            Err(error) => return plan::after_cloud_error(&error, retry_interval),
+            Err(error) => return after_cloud_error(&error, retry_interval),
         };
         self.compare_labels(&node, &metadata);
         let node_uid = uid(&node).to_owned();

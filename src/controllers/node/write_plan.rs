@@ -8,12 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
-use super::{
-    NodeController,
-    config::NodeControllerConfig,
-    metadata::{MetadataResult, MetadataScope},
-    plan,
-};
+use super::{NodeController, config::NodeControllerConfig, metadata_batcher::MetadataResult, plan};
 use crate::{
     cloud_provider::{CloudError, PlannedWrite, WritePlan},
     controllers::ServiceScope,
@@ -34,9 +29,9 @@ impl NodeController {
         let is_costly = |node: &Node| !is_ready(node) || taints::is_uninitialized(node);
         let omitted = scope.omit_nodes(&mut nodes, "that are not ready or not initialized", is_costly);
         let (new, initialized): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| taints::is_uninitialized(node));
-        let source = &self.metadata_batcher.source;
-        let described = source.fetch_all(MetadataScope::All, &new).await;
-        let addressed = source.fetch_all(MetadataScope::Addresses, &initialized).await;
+        let instances = &self.metadata_batcher.instances;
+        let described = instances.instance_metadata_batch(&new).await;
+        let addressed = instances.instance_metadata_batch(&initialized).await;
         let mut plan = WritePlan { unread: omitted.into_iter().collect(), ..WritePlan::default() };
         new.iter().zip(&described).for_each(|(node, metadata)| plan.extend(plan_new(node, metadata, &self.config)));
         initialized.iter().zip(&addressed).for_each(|(node, metadata)| plan.extend(self.plan_initialized(node, metadata)));
@@ -49,7 +44,7 @@ impl NodeController {
             plan.writes.push(update_labels(node, &changes));
         }
         let metadata = match metadata {
-            Ok(Some((metadata, _))) => metadata,
+            Ok(Some(metadata)) => metadata,
             Ok(None) | Err(CloudError::InstanceNotFound | CloudError::ImplementedElsewhere) => return plan,
             Err(error) => {
                 plan.unread.insert(format!("addresses of Node {:?}: {error}", name(node)));
@@ -78,8 +73,8 @@ impl NodeController {
 fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControllerConfig) -> WritePlan {
     let mut plan = WritePlan::default();
     let line = |reason: &str| format!("Node {:?} waits for its initialization: {reason}", name(node));
-    let (metadata, id) = match described {
-        Ok(Some((metadata, id))) => (metadata, *id),
+    let metadata = match described {
+        Ok(Some(metadata)) => metadata,
         Ok(None) => {
             plan.later.insert(line(plan::NO_INSTANCE));
             return plan;
@@ -89,7 +84,7 @@ fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControlle
             return plan;
         }
     };
-    match initialize(node, metadata, id, config.sets_beta_labels()) {
+    match initialize(node, metadata, config.sets_beta_labels()) {
         Ok(decided) if plan::awaits_route(node, config.waits_for_routes) => {
             plan.extend(initialization(node, &routes::without_taint_removal(decided)));
             plan.later.insert(line("a route to its Pods comes first"));
@@ -130,7 +125,7 @@ mod tests {
     use super::*;
     use crate::{
         cloud_provider::{self, AddressType, InstanceMetadata},
-        node::{fixtures::*, initialize::ProviderIdRequirement, well_known::*},
+        node::{fixtures::*, well_known::*},
     };
 
     #[test]
@@ -144,7 +139,7 @@ mod tests {
             node_addresses: vec![cloud_provider::NodeAddress { type_: AddressType::InternalIP, address: "10.0.0.1".into() }],
             ..InstanceMetadata::default()
         };
-        let found: MetadataResult = Ok(Some((metadata, ProviderIdRequirement::Required)));
+        let found: MetadataResult = Ok(Some(metadata));
         let planned = |described: &MetadataResult, waits: bool| {
             let config = NodeControllerConfig { waits_for_routes: waits, ..NodeControllerConfig::default() };
             plan_new(&tainted, described, &config)

@@ -155,9 +155,9 @@ impl Allocations {
 
     fn allocate(&mut self, index: usize, prefix: u8, blocks: &[AllocatedBlock]) -> Result<AllocatedBlock, AllocationError> {
         let set = &self.sets[index];
-        let cluster = set.cluster();
+        let cluster = set.cluster;
         super::cidr_set::check(cluster, prefix)?;
-        if prefix > set.unit() {
+        if prefix > set.unit {
             let occupied = self.reserved.values().flat_map(|occupied| occupied.cidrs.iter());
             let occupied = occupied.chain(&self.services).chain(blocks.iter().map(|block| &block.cidr));
             self.sets[index] = set.in_units_of(prefix, occupied)?;
@@ -225,7 +225,7 @@ impl Allocations {
 
     /// Returns each cluster CIDR with the numbers of allocated and of all units.
     pub(super) fn usage(&self) -> Vec<(IpNet, usize, usize)> {
-        self.sets.iter().map(|set| (set.cluster(), set.allocated(), set.units())).collect()
+        self.sets.iter().map(|set| (set.cluster, set.allocated, set.units())).collect()
     }
 
     /// Returns the number of Nodes that hold blocks.
@@ -236,8 +236,8 @@ impl Allocations {
     /// Returns the usage of the cluster CIDRs, with the changes since the last call.
     pub(super) fn take_usage(&mut self) -> Vec<ClusterCidrUsage> {
         let usage = |set: &mut CidrSet| ClusterCidrUsage {
-            cluster: set.cluster(),
-            allocated: set.allocated(),
+            cluster: set.cluster,
+            allocated: set.allocated,
             units: set.units(),
             counts: set.take_counts(),
         };

@@ -43,11 +43,11 @@ pub(super) struct UnitCounts {
 
 #[derive(Debug, Clone)]
 pub(super) struct CidrSet {
-    cluster: IpNet,
-    unit: u8,
+    pub(super) cluster: IpNet,
+    pub(super) unit: u8,
     /// Number of holders of each unit, which is free without any.
     holders: Vec<u32>,
-    allocated: usize,
+    pub(super) allocated: usize,
     next: usize,
     counts: UnitCounts,
 }
@@ -61,20 +61,8 @@ impl CidrSet {
         Ok(Self { cluster, unit, holders, allocated: 0, next: 0, counts: UnitCounts::default() })
     }
 
-    pub(super) fn cluster(&self) -> IpNet {
-        self.cluster
-    }
-
-    pub(super) fn unit(&self) -> u8 {
-        self.unit
-    }
-
     pub(super) fn units(&self) -> usize {
         self.holders.len()
-    }
-
-    pub(super) fn allocated(&self) -> usize {
-        self.allocated
     }
 
     pub(super) fn take_counts(&mut self) -> UnitCounts {

@@ -15,24 +15,24 @@ const PAGE: u32 = 250;
 /// Fields of a Node that allocation needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct ListedNode {
-    metadata: ListedMetadata,
+    pub(super) metadata: ListedMetadata,
     #[serde(default)]
-    spec: ListedSpec,
+    pub(super) spec: ListedSpec,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ListedMetadata {
-    name: String,
+pub(super) struct ListedMetadata {
+    pub(super) name: String,
     uid: String,
-    resource_version: String,
+    pub(super) resource_version: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ListedSpec {
+pub(super) struct ListedSpec {
     #[serde(rename = "podCIDRs")]
-    pod_cidrs: Vec<String>,
+    pub(super) pod_cidrs: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -48,21 +48,9 @@ struct PageMetadata {
 }
 
 impl ListedNode {
-    pub(super) fn name(&self) -> &str {
-        &self.metadata.name
-    }
-
     /// Returns [`super::plan::identity`] of the Node.
     pub(super) fn identity(&self) -> &str {
         if self.metadata.uid.is_empty() { &self.metadata.name } else { &self.metadata.uid }
-    }
-
-    pub(super) fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-
-    pub(super) fn pod_cidrs(&self) -> &[String] {
-        &self.spec.pod_cidrs
     }
 }
 
@@ -95,13 +83,14 @@ mod tests {
     #[test]
     fn a_node_without_spec_has_no_pod_cidrs() {
         let read = |node| serde_json::from_value::<ListedNode>(node).unwrap();
-        assert!(read(json!({"metadata": {"name": "n"}})).pod_cidrs().is_empty());
+        assert_eq!(read(json!({"metadata": {"name": "n"}})).spec, ListedSpec::default());
         let whole = read(json!({
             "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
             "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "x"},
             "status": {},
         }));
-        assert_eq!((whole.identity(), whole.name(), whole.version()), ("u", "n", "7"));
-        assert_eq!(whole.pod_cidrs(), ["10.0.0.0/24"]);
+        let ListedMetadata { name, resource_version, .. } = &whole.metadata;
+        assert_eq!((whole.identity(), name.as_str(), resource_version.as_str()), ("u", "n", "7"));
+        assert_eq!(whole.spec.pod_cidrs, ["10.0.0.0/24"]);
     }
 }

@@ -103,7 +103,8 @@ impl PodCidrPool {
     pub(super) fn finish_reading(&self, listed: &[ListedNode], seen: &[Arc<Node>]) -> Result<(), String> {
         let mut state = self.state.lock();
         let deleted = state.deleted.take().unwrap_or_default();
-        let listed = listed.iter().map(|node| (node.identity(), node.name(), node.pod_cidrs()));
+        let listed =
+            listed.iter().map(|node| (node.identity(), node.metadata.name.as_str(), node.spec.pod_cidrs.as_slice()));
         let seen = seen.iter().map(|node| (identity(node), crate::node::name(node), pod_cidrs(node)));
         for (id, name, cidrs) in listed.chain(seen).filter(|(id, _, cidrs)| !cidrs.is_empty() && !deleted.contains(*id)) {
             if let Err(error) = state.allocations.observe(id, cidrs) {
@@ -129,8 +130,8 @@ impl PodCidrPool {
     /// Each has then changed since `listed`, so that such a patch conflicts, or the time has passed within which the server
     /// may execute it.
     pub(super) async fn quarantine(&self, listed: &[ListedNode], seen: &[Arc<Node>], max_wait: Duration) {
-        let bare = listed.iter().filter(|node| node.pod_cidrs().is_empty());
-        let at_risk = bare.map(|node| (node.identity().into(), node.version().to_owned())).collect();
+        let bare = listed.iter().filter(|node| node.spec.pod_cidrs.is_empty());
+        let at_risk = bare.map(|node| (node.identity().into(), node.metadata.resource_version.clone())).collect();
         self.state.lock().at_risk = at_risk;
         self.phase.send_replace(PoolPhase::Quarantined);
         seen.iter().for_each(|node| self.note_version(node));

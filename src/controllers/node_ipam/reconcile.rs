@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
-    controllers::after_api_error,
+    controllers::{after_api_error, after_cloud_error},
     node::pod_cidrs,
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
@@ -68,7 +68,8 @@ impl NodeIpamController {
     async fn allocate(&self, key: &ObjectKey, node: Arc<Node>) -> ReconcileResult {
         let prefixes = match self.prefixes(&node).await {
             Ok(prefixes) => prefixes,
-            Err(error) => return after_cloud_error(&error),
+            Err(error @ CloudError::InstanceNotFound) => return ReconcileResult::RequeueAfter(SLOWLY, error.to_string()),
+            Err(error) => return after_cloud_error(&error, SLOWLY),
         };
         match self.reserve(&node, &prefixes).await {
             Ok(cidrs) if cidrs.is_empty() => ReconcileResult::RequeueAfter(SLOWLY, "pod CIDRs are being read".to_owned()),
@@ -174,17 +175,5 @@ impl NodeIpamController {
 
     async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, ApiError> {
         self.context.writer.get(&self.context.nodes(), key).await.map(Arc::new)
-    }
-}
-
-fn after_cloud_error(error: &CloudError) -> ReconcileResult {
-    match error {
-        CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
-            ReconcileResult::RequeueAfter(*after, error.to_string())
-        }
-        CloudError::Invalid(_) | CloudError::Refused(_) | CloudError::InstanceNotFound => {
-            ReconcileResult::RequeueAfter(SLOWLY, error.to_string())
-        }
-        _ => ReconcileResult::Failed(error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! Decides when a Node is deleted: a pure state machine over observations.
+//! Decides when a Node is deleted: a state machine over observations. Pure.
 //!
 //! In: one Node, the observation of its instance, the number of Nodes, and the time. Out: at most one [`LifecycleAction`].
 //!

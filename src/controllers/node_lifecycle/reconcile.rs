@@ -12,7 +12,7 @@ use super::{
     plan::{LifecycleAction, NodeObservation, removal_reason, waiting_reason},
 };
 use crate::{
-    controllers::ServiceScope,
+    controllers::{ServiceScope, after_api_error},
     node::{is_ready, name, patch, taints, uid},
     runtime::{
         events::RecordedEvent,
@@ -57,17 +57,16 @@ impl NodeLifecycleController {
         let seen = self.source.observe(node).await;
         match seen {
             NodeObservation::Gone if self.tracker.lock().needs_second_look(uid(node), self.input(&uids())) => {
-                NodeObservation::GoneRechecked(self.source.second_look(node).await)
+                NodeObservation::GoneRechecked(self.source.instances.second_look(node).await)
             }
-            NodeObservation::Unknown(reason) if self.may_be_unlisted(node) && self.source.is_unlisted(node).await => {
-                NodeObservation::Unlisted(reason)
-            }
+            NodeObservation::Unknown(reason) if self.is_unlisted(node).await => NodeObservation::Unlisted(reason),
             _ => seen,
         }
     }
 
-    fn may_be_unlisted(&self, node: &Node) -> bool {
-        !self.config.delete_uninitialized_after.is_zero() && is_silent_and_uninitialized(node)
+    async fn is_unlisted(&self, node: &Node) -> bool {
+        let may_be_unlisted = !self.config.delete_uninitialized_after.is_zero() && is_silent_and_uninitialized(node);
+        may_be_unlisted && self.source.instances.is_unlisted(node).await.unwrap_or_default()
     }
 
     /// Observes the Nodes that are due, and decides on a copy of the tracker. A replica that does not lead has confirmed nothing yet.
@@ -200,12 +199,9 @@ impl NodeLifecycleController {
     }
 
     fn failed(&self, error: &ApiError) -> ReconcileResult {
-        match error {
-            ApiError::NotFound(_) => return ReconcileResult::Done,
-            ApiError::NotLeading(_) => return ReconcileResult::RequeueAfter(self.config.monitor_period, error.to_string()),
-            ApiError::Forbidden(_) => *self.forbidden.lock() = Some(error.to_string()),
-            ApiError::Conflict(_) | ApiError::Busy(_) | ApiError::Rejected(_) | ApiError::Failed(_) => {}
+        if matches!(error, ApiError::Forbidden(_)) {
+            *self.forbidden.lock() = Some(error.to_string());
         }
-        ReconcileResult::Failed(error.to_string())
+        after_api_error(error)
     }
 }

@@ -10,10 +10,7 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
-use super::{
-    RouteController,
-    outcomes::{condition_patch, outcome},
-};
+use super::{RouteController, outcomes::condition_patch};
 use crate::{
     controllers::restoration::Restoration,
     runtime::{store::ObjectKey, work_queue::ReconcileResult},
@@ -27,7 +24,7 @@ impl RouteController {
         if let Err(remaining) = self.begin_repair(&key) {
             return ReconcileResult::RequeueAfter(remaining, "another writer keeps changing NetworkUnavailable".to_owned());
         }
-        outcome(self.write_condition(node, patch).await.as_slice())
+        self.write_condition(node, patch).await.map_or(ReconcileResult::Done, ReconcileResult::Failed)
     }
 
     /// Returns `true` if another writer fights over the condition of the Node and the next repair is not due.

@@ -26,84 +26,57 @@ pub(super) struct RouteSyncResult {
     /// Creations that failed, for events: the Node, the index of the creation in [`RoutePlan::changes`], and the error.
     pub(super) failed: Vec<(Arc<Node>, usize, CloudError)>,
     /// Operations that need another attempt.
-    pub(super) retries: Vec<RouteRetry>,
+    pub(super) retries: Vec<ReconcileResult>,
 }
 
-/// Time and reason of a retry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RouteRetry {
-    /// After the backoff of the key.
-    BackOff(String),
-    /// After this long; nothing failed.
-    After(Duration, String),
-    /// After pauses that grow to 5 minutes: a person must remove the cause first. A change of a Node comes earlier.
-    Rejected(String),
+/// Returns the retry after an error of the provider about `subject`, or `None` if nothing remains to be done by this process.
+pub(super) fn retry_after_cloud_error(subject: &str, error: &CloudError) -> Option<ReconcileResult> {
+    let reason = format!("{subject}: {error}");
+    match error {
+        CloudError::NotImplemented | CloudError::ImplementedElsewhere | CloudError::NotLeader(_) => None,
+        CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
+            Some(ReconcileResult::RequeueAfter(*after, reason))
+        }
+        CloudError::Invalid(_) | CloudError::Refused(_) => Some(ReconcileResult::Rejected(reason)),
+        CloudError::Incomplete { error, .. } => retry_after_cloud_error(subject, error),
+        CloudError::InstanceNotFound | CloudError::Deadline { .. } | CloudError::Failed(_) => {
+            Some(ReconcileResult::Failed(reason))
+        }
+    }
 }
 
-impl RouteRetry {
-    /// Returns the retry after an error of the provider about `subject`, or `None` if nothing remains to be done by this
-    /// process.
-    pub(super) fn from_cloud(subject: &str, error: &CloudError) -> Option<Self> {
-        let reason = format!("{subject}: {error}");
-        match error {
-            CloudError::NotImplemented | CloudError::ImplementedElsewhere | CloudError::NotLeader(_) => None,
-            CloudError::RetryAfter { after, .. } | CloudError::MissingReference { after, .. } => {
-                Some(RouteRetry::After(*after, reason))
-            }
-            CloudError::Invalid(_) | CloudError::Refused(_) => Some(RouteRetry::Rejected(reason)),
-            CloudError::Incomplete { error, .. } => Self::from_cloud(subject, error),
-            CloudError::InstanceNotFound | CloudError::Deadline { .. } | CloudError::Failed(_) => {
-                Some(RouteRetry::BackOff(reason))
-            }
-        }
-    }
-
-    /// Returns the retry after an error of the API server about `subject`.
-    pub(super) fn from_api(subject: &str, error: &ApiError) -> Option<Self> {
-        match error {
-            ApiError::NotFound(_) | ApiError::NotLeading(_) => None,
-            ApiError::Conflict(_)
-            | ApiError::Forbidden(_)
-            | ApiError::Busy(_)
-            | ApiError::Rejected(_)
-            | ApiError::Failed(_) => Some(RouteRetry::BackOff(format!("{subject}: {error}"))),
-        }
-    }
-
-    pub(super) fn reason(&self) -> &str {
-        match self {
-            RouteRetry::BackOff(reason) | RouteRetry::After(_, reason) | RouteRetry::Rejected(reason) => reason,
-        }
-    }
+/// Returns the failure after an error of the API server about `subject`, or `None` if nothing remains to be done.
+pub(super) fn api_failure(subject: &str, error: &ApiError) -> Option<String> {
+    let is_settled = matches!(error, ApiError::NotFound(_) | ApiError::NotLeading(_));
+    (!is_settled).then(|| format!("{subject}: {error}"))
 }
 
 /// Returns the outcome of a reconcile: a failure is repeated after the backoff, else the shortest requested delay counts, else
 /// a rejection. The reason names one retry and their number.
-pub(super) fn outcome(retries: &[RouteRetry]) -> ReconcileResult {
-    let delay = |retry: &RouteRetry| match retry {
-        RouteRetry::BackOff(_) => Duration::ZERO,
-        RouteRetry::After(delay, _) => *delay,
-        RouteRetry::Rejected(_) => Duration::MAX,
+pub(super) fn outcome(retries: &[ReconcileResult]) -> ReconcileResult {
+    let urgency = |retry: &&ReconcileResult| match retry {
+        ReconcileResult::Failed(_) => (0, Duration::ZERO),
+        ReconcileResult::RequeueAfter(delay, _) => (1, *delay),
+        ReconcileResult::Rejected(_) => (2, Duration::ZERO),
+        ReconcileResult::Done => (3, Duration::ZERO),
     };
-    let Some(first) = retries.iter().min_by_key(|retry| (!matches!(retry, RouteRetry::BackOff(_)), delay(retry))) else {
-        return ReconcileResult::Done;
-    };
-    let reason = match retries.len() {
-        1 => first.reason().to_owned(),
-        more => format!("{} (and {} more)", first.reason(), more - 1),
-    };
-    match first {
-        RouteRetry::BackOff(_) => ReconcileResult::Failed(reason),
-        RouteRetry::After(delay, _) => ReconcileResult::RequeueAfter(*delay, reason),
-        RouteRetry::Rejected(_) => ReconcileResult::Rejected(reason),
+    let mut outcome = retries.iter().min_by_key(urgency).cloned().unwrap_or(ReconcileResult::Done);
+    match &mut outcome {
+        ReconcileResult::RequeueAfter(_, reason) | ReconcileResult::Failed(reason) | ReconcileResult::Rejected(reason)
+            if retries.len() > 1 =>
+        {
+            *reason = format!("{reason} (and {} more)", retries.len() - 1);
+        }
+        _ => {}
     }
+    outcome
 }
 
 pub(super) fn evaluate(plan: &RoutePlan, outcomes: &RouteOutcomes) -> RouteSyncResult {
     let mut settled = RouteSyncResult::default();
     for (index, route) in plan.changes.delete.iter().enumerate() {
         if let Err(error) = outcome_at(&outcomes.deleted, index) {
-            settled.retries.extend(RouteRetry::from_cloud(&format!("deleting {}", describe(route)), &error));
+            settled.retries.extend(retry_after_cloud_error(&format!("deleting {}", describe(route)), &error));
         }
     }
     for node in &plan.nodes {
@@ -129,9 +102,9 @@ fn evaluate_node(
         let Err(error) = outcome_at(&outcomes.created, index) else { continue };
         has_all = false;
         let (_, route) = &plan.changes.create[index];
-        let retry = RouteRetry::from_cloud(&format!("creating {}", describe(route)), &error);
+        let retry = retry_after_cloud_error(&format!("creating {}", describe(route)), &error);
         is_decided &= retry.is_some();
-        if matches!(retry, Some(RouteRetry::BackOff(_) | RouteRetry::Rejected(_))) {
+        if matches!(retry, Some(ReconcileResult::Failed(_) | ReconcileResult::Rejected(_))) {
             settled.failed.push((Arc::clone(&node.node), index, error));
         }
         settled.retries.extend(retry);

@@ -1,6 +1,10 @@
 //! Reconciles all routes: list, plan, one batch, conditions and events.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::StreamExt;
 use ipnet::IpNet;
@@ -13,18 +17,18 @@ use super::{
     config::RouteLimits,
     drift::{KnownRoutes, RouteDrift},
     events,
-    outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
+    outcomes::{RouteSyncResult, api_failure, condition_of, condition_patch, evaluate, outcome, retry_after_cloud_error},
     plan::{RefusedRoute, RoutePlan, UnlistedNode, plan_within, retain_routes_of_unlisted_nodes, unlisted_nodes},
 };
 use crate::{
-    cloud_provider::{CloudError, RouteOutcomes, drift::DriftOutcome},
-    controllers::ControllerStatus,
+    cloud_provider::{CloudError, RouteOutcomes},
     node::pod_cidrs,
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
         store::ObjectKey,
         work_queue::ReconcileResult,
     },
+    status::{ControllerStatus, DriftOutcome},
 };
 
 /// Number of conditions written concurrently. Upstream: `maxConcurrentRouteOperations`.
@@ -68,8 +72,8 @@ impl RouteController {
         self.report(&plan, &settled, started.elapsed());
         let baseline = KnownRoutes::new(&routes, &nodes, &plan, &settled.node_results, self.context.clock.wall());
         self.last_reconcile.lock().baseline = Some(baseline);
-        settled.retries.extend(unresolved);
-        settled.retries.extend(self.write_conditions(&settled).await);
+        let unwritten = self.write_conditions(&settled).await;
+        settled.retries.extend(unresolved.into_iter().chain(unwritten).map(ReconcileResult::Failed));
         outcome(&settled.retries)
     }
 
@@ -86,7 +90,7 @@ impl RouteController {
 
     /// Removes from the plan the deletion of routes that foreign, hidden or unconfirmed Nodes may need. Returns the reasons why
     /// Nodes are unconfirmed.
-    pub(super) async fn retain_routes_of_others(&self, plan: &mut RoutePlan, others: &OtherNodes) -> Vec<RouteRetry> {
+    pub(super) async fn retain_routes_of_others(&self, plan: &mut RoutePlan, others: &OtherNodes) -> Vec<String> {
         let hidden = |node: &Arc<Node>| (node.name_any(), UnlistedNode::Hidden(pod_cidrs(node).to_vec()));
         let foreign: HashMap<_, _> = others.foreign.iter().map(hidden).collect();
         let unlisted = unlisted_nodes(plan).into_iter().filter(|name| !foreign.contains_key(name));
@@ -99,14 +103,14 @@ impl RouteController {
         unresolved
     }
 
-    /// Reads these Nodes from the API server. Returns their states, and a retry for each failed read.
-    async fn find_nodes(&self, names: Vec<String>) -> (HashMap<String, UnlistedNode>, Vec<RouteRetry>) {
+    /// Reads these Nodes from the API server. Returns their states, and the failed reads.
+    async fn find_nodes(&self, names: Vec<String>) -> (HashMap<String, UnlistedNode>, Vec<String>) {
         let lookups: Vec<_> = names.into_iter().map(|name| self.find_node(name)).collect();
         let lookup_results: Vec<_> = futures::stream::iter(lookups).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
         let mut unresolved = Vec::new();
         let or_unknown = |(name, seen): (String, Result<UnlistedNode, ApiError>)| {
             let existence = seen.unwrap_or_else(|error| {
-                unresolved.extend(RouteRetry::from_api("whether a node exists", &error));
+                unresolved.extend(api_failure("whether a node exists", &error));
                 UnlistedNode::Unknown
             });
             (name, existence)
@@ -124,9 +128,9 @@ impl RouteController {
     }
 
     fn handle_list_error(&self, error: &CloudError) -> ReconcileResult {
-        let retry = RouteRetry::from_cloud("listing routes", error);
+        let retry = retry_after_cloud_error("listing routes", error);
         self.last_reconcile.lock().list_error = retry.is_some().then(|| format!("routes cannot be listed: {error}"));
-        outcome(retry.as_slice())
+        retry.unwrap_or(ReconcileResult::Done)
     }
 
     /// Reports external changes since the last reconcile. The plan reverts them.
@@ -193,7 +197,7 @@ impl RouteController {
         (last.list_error, last.summary) = (None, Some(summary));
     }
 
-    async fn write_conditions(&self, settled: &RouteSyncResult) -> Vec<RouteRetry> {
+    async fn write_conditions(&self, settled: &RouteSyncResult) -> Vec<String> {
         let now = self.context.clock.wall();
         let is_due = |(node, has_all): &&(Arc<Node>, bool)| !(*has_all && self.waits_for_repair(node));
         let patches = settled.node_results.iter().filter(is_due).filter_map(|(node, has_all)| {
@@ -206,7 +210,7 @@ impl RouteController {
         written.filter_map(std::future::ready).collect().await
     }
 
-    pub(super) async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<RouteRetry> {
+    pub(super) async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<String> {
         let key = ObjectKey::of(node.as_ref());
         let mut retries = 0;
         loop {
@@ -218,7 +222,7 @@ impl RouteController {
             match written {
                 Ok(_) => return None,
                 Err(ApiError::Conflict(_)) if retries < CONFLICT_RETRIES => retries += 1,
-                Err(error) => return RouteRetry::from_api(&condition_of(&node), &error),
+                Err(error) => return api_failure(&condition_of(&node), &error),
             }
             let range = MAX_CONFLICT_DELAY - MIN_CONFLICT_DELAY;
             let chance = self.context.clock.chance((&key, retries));
@@ -230,10 +234,15 @@ impl RouteController {
     pub(super) fn reconcile_status(&self) -> ControllerStatus {
         let last = self.last_reconcile.lock();
         let cidrs: Vec<_> = self.config.cluster_cidrs.iter().map(IpNet::to_string).collect();
-        let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
+        let mut facts = BTreeMap::from([("cluster CIDRs".to_owned(), cidrs.join(","))]);
         let count = last.refused.iter().filter(|(_, _, has_route)| !has_route).count();
         facts.extend((count > 0).then(|| ("pod CIDRs without route".to_owned(), count.to_string())));
         facts.extend(last.summary.clone().map(|summary| ("routes at the last reconcile".to_owned(), summary)));
-        ControllerStatus { problem: last.list_error.clone(), unsettled: Vec::new(), facts, drift: last.drift.latest() }
+        ControllerStatus {
+            problem: last.list_error.clone(),
+            facts,
+            drift: last.drift.latest(),
+            ..ControllerStatus::default()
+        }
     }
 }

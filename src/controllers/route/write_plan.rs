@@ -35,7 +35,7 @@ impl RouteController {
         let mut plan = plan_within(&routes, &nodes, self.limits());
         let unresolved = self.retain_routes_of_others(&mut plan, &others).await;
         let mut writes = plan_writes(self.routes.as_ref(), cluster, &plan).await?;
-        writes.unread.extend(unresolved.iter().map(|retry| retry.reason().to_owned()));
+        writes.unread.extend(unresolved);
         writes.writes.extend(planned_conditions(&plan, self.context.clock.wall()));
         Ok(writes)
     }

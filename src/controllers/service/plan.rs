@@ -1,5 +1,5 @@
-//! Decides the next step for one Service: a pure function of the current Service, the state last applied for it, and the
-//! hosts.
+//! Decides the next step for one Service: a function of the current Service, the state last applied for it, and the
+//! hosts. Pure.
 //!
 //! Level-triggered: the decision does not depend on the event that caused it, so lost, repeated and reordered events make no
 //! difference.

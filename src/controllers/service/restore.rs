@@ -15,8 +15,8 @@ use super::{
     status_patch,
 };
 use crate::{
-    cloud_provider::drift::DriftOutcome,
     runtime::{store::ObjectKey, work_queue::ReconcilePriority},
+    status::DriftOutcome,
 };
 
 impl ServiceController {

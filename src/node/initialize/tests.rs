@@ -30,7 +30,7 @@ fn annotated(ip: &str) -> Node {
 
 #[test]
 fn everything_in_two_patches() {
-    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required, false).unwrap();
+    let decided = initialize(&tainted(), &metadata(), false).unwrap();
     assert_eq!(decided.addresses, Some(list(&["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname own"])));
     assert_eq!(decided.changes.provider_id.as_deref(), Some("fake://1"));
     assert_eq!(decided.changes.taints, Some(vec![taint("dedicated", "NoSchedule")]));
@@ -44,15 +44,17 @@ fn everything_in_two_patches() {
 fn provider_ids() {
     let own = tainted().with(|n| spec(n).provider_id = Some("fake://own".into()));
     let without = InstanceMetadata { provider_id: String::new(), ..metadata() };
-    use ProviderIdRequirement::{Required, Unsupported};
-    for (name, node, metadata, rule, expected) in [
-        ("from the cloud", tainted(), metadata(), Required, Ok(Some("fake://1".to_owned()))),
-        ("already set", own.clone(), metadata(), Required, Ok(None)),
-        ("only on the node", own, without.clone(), Required, Ok(None)),
-        ("nowhere", tainted(), without.clone(), Required, Err(NodeInitializeError::NoProviderId)),
-        ("not implemented", tainted(), without, Unsupported, Ok(None)),
+    let unmanaged = InstanceMetadata { is_unmanaged: true, ..without.clone() };
+    let no_ids = InstanceMetadata { has_no_id: true, ..without.clone() };
+    for (name, node, metadata, expected) in [
+        ("from the cloud", tainted(), metadata(), Ok(Some("fake://1".to_owned()))),
+        ("already set", own.clone(), metadata(), Ok(None)),
+        ("only on the node", own, without.clone(), Ok(None)),
+        ("nowhere", tainted(), without, Err(NodeInitializeError::NoProviderId)),
+        ("of another cloud", tainted(), unmanaged, Ok(None)),
+        ("not implemented", tainted(), no_ids, Ok(None)),
     ] {
-        let decided = initialize(&node, &metadata, rule, false);
+        let decided = initialize(&node, &metadata, false);
         if let Ok(decided) = &decided {
             assert!(decided.changes.taints.is_some(), "{name}: the taint goes");
         }
@@ -65,23 +67,20 @@ fn provided_ips_must_be_known_before_anything_is_written() {
     for (name, ip, ok) in
         [("matched", "10.0.0.1", true), ("not valid", "invalid-ip", false), ("not present", "10.0.0.2", false)]
     {
-        assert_eq!(initialize(&annotated(ip), &metadata(), ProviderIdRequirement::Required, false).is_ok(), ok, "{name}");
+        assert_eq!(initialize(&annotated(ip), &metadata(), false).is_ok(), ok, "{name}");
     }
     let silent = InstanceMetadata { node_addresses: Vec::new(), ..metadata() };
-    assert!(
-        initialize(&annotated("10.0.0.1"), &silent, ProviderIdRequirement::Required, false).is_err(),
-        "a silent cloud knows no address"
-    );
-    assert_eq!(initialize(&tainted(), &silent, ProviderIdRequirement::Required, false).unwrap().addresses, None);
+    assert!(initialize(&annotated("10.0.0.1"), &silent, false).is_err(), "a silent cloud knows no address");
+    let no_ids = InstanceMetadata { has_no_id: true, ..silent.clone() };
+    assert!(initialize(&annotated("10.0.0.1"), &no_ids, false).is_err(), "nor does one without IDs");
+    assert_eq!(initialize(&tainted(), &silent, false).unwrap().addresses, None);
 }
 
 #[test]
 fn additional_labels_come_after_the_cloud_facts() {
     let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[("kept", "mine")])));
     let additional_labels = labels_of(&[("kept", "theirs"), ("new", "1"), ("topology.kubernetes.io/zone", "no")]);
-    let decided =
-        initialize(&node, &InstanceMetadata { additional_labels, ..metadata() }, ProviderIdRequirement::Required, false)
-            .unwrap();
+    let decided = initialize(&node, &InstanceMetadata { additional_labels, ..metadata() }, false).unwrap();
     assert_eq!(decided.changes.labels.get("new").map(String::as_str), Some("1"));
     assert_eq!(decided.changes.labels.get("kept"), None);
     assert_eq!(decided.changes.labels[LABEL_ZONE], "us-east-1a");
@@ -93,7 +92,7 @@ fn beta_labels_are_set_in_the_same_write_on_request() {
     let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[(LABEL_ZONE, "own"), (LABEL_REGION_BETA, "r")])));
     let silent = InstanceMetadata { zone: String::new(), ..metadata() };
     let set = |beta_labels| {
-        let decided = initialize(&node, &silent, ProviderIdRequirement::Required, beta_labels).unwrap();
+        let decided = initialize(&node, &silent, beta_labels).unwrap();
         decided.changes.labels
     };
     let stable = [(LABEL_INSTANCE_TYPE, "t1.micro"), (LABEL_REGION, "us-east")];

@@ -12,6 +12,7 @@ mod client;
 pub mod documents;
 mod error;
 mod error_body;
+mod error_codes;
 mod operation;
 mod operation_length;
 mod operation_watch;
@@ -39,10 +40,11 @@ pub use documents::{
     compute, document, network, private_link, spelling,
 };
 pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
+pub use error_codes::{ArmErrorEntry, CODES, ErrorRecovery};
 pub use precondition::Precondition;
 pub use retry_after::retry_after;
 pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace, configured_groups};
-pub use token::{CredentialTokens, TokenError, TokenProvider};
+pub use token::{CredentialTokens, TokenProvider};
 
 #[cfg(feature = "sandbox")]
 pub use super::transport::PlanWitness;

@@ -11,22 +11,19 @@ pub mod existence;
 pub(in crate::providers::azure) mod fixtures;
 pub mod ownership;
 pub mod provider_id;
-#[cfg(test)]
+#[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests;
 mod v2;
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use describe::TopologyRules;
 use existence::SystemUuidEvidence;
 use parking_lot::Mutex;
 
-use super::{
-    config::AzureConfig,
-    inventory::{Freshness, Inventory, LookupError, Machine, MachineExistence, MachineQuery},
-};
-use crate::{cloud_provider::SecondLook, runtime::clock::Clock};
+use super::{config::AzureConfig, inventory::Inventory};
+use crate::runtime::clock::Clock;
 
 /// Largest age of information about one machine's existence and power.
 ///
@@ -36,38 +33,6 @@ const EXISTENCE_MAX_AGE: Duration = Duration::from_secs(3);
 
 /// Largest age of the lists that a second look at missing machines uses.
 const LIST_MAX_AGE: Duration = Duration::from_secs(60);
-
-/// Lookup of machines: the inventory, or a stand-in in tests.
-#[async_trait]
-trait MachineLookup: Send + Sync {
-    async fn look_up(&self, query: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>>;
-    async fn check_existence(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence;
-    /// Checks existence by a read of this machine alone, because a list may be stale.
-    async fn check_existence_directly(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence;
-    /// Returns the verdict of lists, not older than `freshness`, on a missing machine.
-    async fn second_look(&self, query: &MachineQuery, freshness: Duration) -> SecondLook;
-    /// Returns `true` if no known resource group has a machine of this name, by reads not older than `freshness`.
-    async fn is_unlisted(&self, query: &MachineQuery, freshness: Duration) -> Result<bool, String>;
-}
-
-#[async_trait]
-impl MachineLookup for Inventory {
-    async fn look_up(&self, query: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
-        Inventory::look_up(self, query, freshness).await
-    }
-    async fn check_existence(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
-        Inventory::check_existence(self, query, freshness).await
-    }
-    async fn check_existence_directly(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
-        Inventory::check_existence_directly(self, query, freshness).await
-    }
-    async fn second_look(&self, query: &MachineQuery, freshness: Duration) -> SecondLook {
-        Inventory::second_look(self, query, freshness).await
-    }
-    async fn is_unlisted(&self, query: &MachineQuery, freshness: Duration) -> Result<bool, String> {
-        Inventory::is_unlisted(self, query, freshness).await
-    }
-}
 
 /// Settings of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +45,7 @@ struct InstanceSettings {
 /// Instances of Azure. Clones are the same.
 #[derive(Clone)]
 pub struct AzureInstances {
-    lookup: Arc<dyn MachineLookup>,
+    inventory: Arc<Inventory>,
     settings: InstanceSettings,
     clock: Clock,
     /// Evidence from all Nodes that were looked up.
@@ -92,6 +57,6 @@ impl AzureInstances {
     pub fn new(config: &AzureConfig, inventory: Arc<Inventory>, clock: Clock) -> Self {
         let topology = TopologyRules { vm_type: config.vm_type, fault_domain_label: config.fault_domain_label };
         let settings = InstanceSettings { topology, grace: config.node_instance_not_found_grace_period };
-        Self { lookup: inventory, settings, clock, uuid_evidence: Arc::default() }
+        Self { inventory, settings, clock, uuid_evidence: Arc::default() }
     }
 }

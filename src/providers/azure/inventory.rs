@@ -54,7 +54,7 @@ use tokio::{
 };
 
 use super::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency};
-use crate::{cloud_provider::SecondLook, runtime::clock::Clock};
+use crate::{cloud_provider::SecondLook, runtime::clock::Clock, status::InventoryStatus};
 
 /// Reads in flight at once. The budget decides when each may go.
 const MAX_CONCURRENT_READS: usize = 64;
@@ -66,7 +66,8 @@ const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 /// The machines of a cluster.
 pub struct Inventory {
     arm: ArmClient,
-    settings: InventorySettings,
+    /// Where it looks, and how long results are valid.
+    pub settings: InventorySettings,
     clock: Clock,
     state: Mutex<InventoryState>,
     /// Serializes planning; the holder plans for all pending queries.
@@ -116,11 +117,6 @@ impl Inventory {
             lists_sent: AtomicU64::new(0),
             single_reads_sent: AtomicU64::new(0),
         })
-    }
-
-    /// Returns where it looks, and how long results are valid.
-    pub fn settings(&self) -> &InventorySettings {
-        &self.settings
     }
 
     /// Returns the machines of `query`, in its order. Concurrent calls share their reads.
@@ -190,7 +186,7 @@ impl Inventory {
     pub fn with_interfaces(&self, keys: &BTreeSet<&str>) -> Vec<Arc<Machine>> {
         let has = |machine: &Machine| machine.interfaces.iter().any(|interface| keys.contains(interface.id.key().as_str()));
         let state = self.state.lock();
-        state.snapshot.entries().map(|entry| &entry.machine).filter(|machine| has(machine)).cloned().collect()
+        state.snapshot.entries.values().map(|entry| &entry.machine).filter(|machine| has(machine)).cloned().collect()
     }
 
     /// Notes a machine that a read or the answer of a write has shown just now.
@@ -217,13 +213,14 @@ impl Inventory {
     }
 
     /// Ages, counts, errors and reads, for the status page.
-    pub fn status(&self) -> serde_json::Value {
+    pub fn status(&self) -> InventoryStatus {
         let state = self.state.lock();
-        let mut status = report::status(&state.snapshot, self.clock.now());
-        status["waiting"] = state.pending.values().map(|questions| questions.len()).sum::<usize>().into();
-        status["listsSent"] = self.lists_sent.load(Ordering::Relaxed).into();
-        status["singleReadsSent"] = self.single_reads_sent.load(Ordering::Relaxed).into();
-        status
+        InventoryStatus {
+            waiting: state.pending.values().map(|questions| questions.len()).sum(),
+            lists_sent: self.lists_sent.load(Ordering::Relaxed),
+            single_reads_sent: self.single_reads_sent.load(Ordering::Relaxed),
+            ..report::status(&state.snapshot, self.clock.now())
+        }
     }
 
     fn questions(&self, query: &[MachineQuery], freshness: Freshness, confirm: bool) -> Arc<[PendingQuery]> {
@@ -363,7 +360,7 @@ impl Inventory {
 
     fn interface_ids(&self, machine: &ResourceId) -> Vec<ResourceId> {
         let state = self.state.lock();
-        let interfaces = state.snapshot.entry(machine).map(|entry| entry.machine.interfaces.iter());
+        let interfaces = state.snapshot.entries.get(machine).map(|entry| entry.machine.interfaces.iter());
         interfaces.into_iter().flatten().map(|interface| interface.id.clone()).collect()
     }
 }

@@ -19,8 +19,10 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
     let environment = environment();
     if config.use_instance_metadata {
         let service = MetadataService::new(metadata::address(&environment), Arc::new(PlainHttpTransport));
-        let machine = LocalMachineCloud::new(service, config.max_age).with_node_name(own_name(&environment));
-        return Ok(Arc::new(machine.with_fault_domain_label(has_fault_domain_label(config.cloud_config.as_deref()))));
+        let mut machine = LocalMachineCloud::new(service, config.max_age);
+        machine.own_name = Some(own_name(&environment));
+        machine.fault_domain_label = has_fault_domain_label(config.cloud_config.as_deref());
+        return Ok(Arc::new(machine));
     }
     if config.cloud_config.is_none() {
         let advice =

@@ -50,8 +50,10 @@ pub fn address(environment: &BTreeMap<String, String>) -> &str {
 #[derive(Clone)]
 pub struct LocalMachineCloud {
     cache: Arc<MetadataCache>,
-    own_name: Option<String>,
-    fault_domain_label: bool,
+    /// Further name of its Node, whatever the service reports.
+    pub(super) own_name: Option<String>,
+    /// Whether fault domains have a label of their own (`faultDomainLabel`).
+    pub(super) fault_domain_label: bool,
 }
 
 impl LocalMachineCloud {
@@ -62,16 +64,6 @@ impl LocalMachineCloud {
             own_name: None,
             fault_domain_label: false,
         }
-    }
-
-    /// Also accepts `name` for its Node, whatever the service reports.
-    pub fn with_node_name(self, name: impl Into<String>) -> Self {
-        Self { own_name: Some(name.into()), ..self }
-    }
-
-    /// Sets whether fault domains have a label of their own (`faultDomainLabel`).
-    pub fn with_fault_domain_label(self, fault_domain_label: bool) -> Self {
-        Self { fault_domain_label, ..self }
     }
 
     async fn documents(&self) -> CloudResult<Arc<ImdsDocuments>> {

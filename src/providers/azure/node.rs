@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
+pub use crate::cloud_provider::node_fields::{is_ready, name, provider_id};
+
 /// `false` in any letter case: the machine is none of Azure's.
 pub const LABEL_MANAGED: &str = "kubernetes.azure.com/managed";
 /// Returns `true` if the provider id of `node` has another scheme than Azure's: the Node belongs to another cloud. One with
@@ -34,15 +36,6 @@ fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-pub fn name(node: &Node) -> &str {
-    node.metadata.name.as_deref().unwrap_or_default()
-}
-
-/// Returns `spec.providerID`, unless it is empty.
-pub fn provider_id(node: &Node) -> Option<&str> {
-    node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
-}
-
 /// Returns `true` if the label says that the machine is none of Azure's.
 pub fn is_unmanaged(node: &Node) -> bool {
     label(node, LABEL_MANAGED).is_some_and(|value| value.eq_ignore_ascii_case("false"))
@@ -62,12 +55,6 @@ pub fn system_uuid(node: &Node) -> &str {
 /// Returns when `node` was created.
 pub fn created(node: &Node) -> Option<Timestamp> {
     node.metadata.creation_timestamp.as_ref().map(|created| created.0)
-}
-
-/// Returns `true` if the condition `Ready` is `True`. Absent counts as not ready.
-pub fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Returns `true` if the Node has, or was configured to have, an IPv6 address.

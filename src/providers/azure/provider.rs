@@ -20,7 +20,7 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Notify;
 
 pub(super) use self::first_config::{environment, has_fault_domain_label, source};
@@ -51,10 +51,11 @@ use super::{
 use crate::{
     cloud_provider::{
         AdmissionWebhook, AnnotationUse, CloudError, CloudProvider, CloudResult, InstancesV2, LoadBalancer, PodCidrMasks,
-        ProviderContext, PvLabelWebhook, Routes, ServiceListLimits, registry::ProviderConfig,
+        ProviderContext, ProviderDetails, PvLabelWebhook, Routes, ServiceListLimits, registry::ProviderConfig,
     },
     metrics::Metrics,
     runtime::{clock::Clock, patch::ObjectWriter, watch},
+    status::SessionDetails,
 };
 
 /// Message while `disableCloudProvider` is set.
@@ -376,11 +377,15 @@ impl CloudProvider for AzureCloud {
         }
     }
 
-    fn status(&self) -> Value {
-        match self.session() {
-            Ok(session) => json!({"refusedConfiguration": self.problem(), "session": session.status()}),
-            Err(error) => json!({"problem": self.problem().unwrap_or_else(|| error.to_string())}),
-        }
+    fn status(&self) -> Option<ProviderDetails> {
+        let problem = self.problem();
+        Some(match self.session() {
+            Ok(session) => {
+                let details = SessionDetails { refused_configuration: problem, session: session.status() };
+                ProviderDetails::Session(Box::new(details))
+            }
+            Err(error) => ProviderDetails::Other(json!({"problem": problem.unwrap_or_else(|| error.to_string())})),
+        })
     }
 
     fn reads_node_label(&self, key: &str) -> bool {

@@ -152,7 +152,7 @@ impl AzureRoutes {
         let operation = OperationLabels {
             area: "routes",
             request,
-            resource_group: self.inventory.settings().group.name(),
+            resource_group: self.inventory.settings.group.name(),
             subscription: &self.subscription,
             source: &route.target_node,
         };
@@ -245,7 +245,7 @@ impl Routes for AzureRoutes {
             RouteTableStep::Wait { name: Self::name_of(route), why: error.to_string() }.to_string()
         };
         let unread = unresolved.map(waiting).collect();
-        Ok(WritePlan { unread, ..writes::write_plan(committer.table_id(), before.as_deref(), &plan) })
+        Ok(WritePlan { unread, ..writes::write_plan(&committer.table.id, before.as_deref(), &plan) })
     }
 }
 

@@ -6,7 +6,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use serde_json::{Value, json};
 
 use super::{
     arm::{ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, CredentialTokens},
@@ -23,6 +22,7 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     metrics::Metrics,
     runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
+    status::SessionStatus,
 };
 
 /// Dependencies from the process.
@@ -139,16 +139,16 @@ impl Session {
     }
 
     /// Returns the state of the session, for the status page.
-    pub fn status(&self) -> Value {
-        json!({
-            "subscription": self.config.subscription_id,
-            "resourceGroup": self.config.resource_group,
-            "resourceManager": self.cloud.resource_manager,
-            "inventory": self.inventory.status(),
-            "loadBalancers": self.load_balancers.as_ref().map(|balancers| balancers.status()),
-            "routes": self.routes.status(),
-            "requestBudget": self.budget.status(),
-        })
+    pub fn status(&self) -> SessionStatus {
+        SessionStatus {
+            subscription: self.config.subscription_id.clone(),
+            resource_group: self.config.resource_group.clone(),
+            resource_manager: self.cloud.resource_manager.clone(),
+            inventory: self.inventory.status(),
+            load_balancers: self.load_balancers.as_ref().map(|balancers| balancers.status()),
+            routes: self.routes.status(),
+            request_budget: self.budget.status(),
+        }
     }
 }
 

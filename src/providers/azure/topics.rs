@@ -3,11 +3,9 @@
 //! In: the tables that the reference pages are made of. Out: one topic for each row.
 
 use super::{
+    arm::{ArmErrorEntry, CODES, ErrorRecovery},
     config::{ConfigField, FIELDS},
-    load_balancer::{
-        events,
-        explain::{ArmErrorEntry, CODES, ErrorRecovery},
-    },
+    load_balancer::events,
     metadata::describe::{LABEL_INTERCONNECT_GROUP, LABEL_SUB_FAULT_DOMAIN},
     node::{LABEL_FAULT_DOMAIN, LABEL_MANAGED, LABEL_RESOURCE_GROUP},
     out_of_service::{self, decide::OUT_OF_SERVICE},
@@ -52,12 +50,12 @@ fn field(field: &ConfigField) -> ReferenceTopic {
 }
 
 fn error(entry: &ArmErrorEntry) -> ReferenceTopic {
-    let names = entry.codes.iter().copied().chain([entry.reason]).map(str::to_owned).collect();
+    let names = entry.names().chain([entry.reason]).map(str::to_owned).collect();
     let next = match entry.recovery {
         ErrorRecovery::Mend => "Retried slowly: somebody has to change something first.",
         ErrorRecovery::Retry => "Retried with back-off: it may go away by itself.",
     };
-    let codes = format!("ARM's codes: {}", entry.codes.join(", "));
+    let codes = format!("ARM's codes: {}", entry.names().collect::<Vec<_>>().join(", "));
     ReferenceTopic { kind: "Azure error", names, lines: vec![entry.fix.to_owned(), next.to_owned(), codes] }
 }
 

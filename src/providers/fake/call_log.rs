@@ -14,8 +14,6 @@ pub struct RecordedCall {
     pub name: CallName,
     /// What about: `namespace/name` of a Service, name or provider id of an instance, target node of a route.
     pub object: String,
-    /// Whether it would change the cloud.
-    pub mutating: bool,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +32,7 @@ impl CallLog {
         if self.calls.len() == CALLS_KEPT {
             self.calls.pop_front();
         }
-        self.calls.push_back(RecordedCall { name, object: object.to_owned(), mutating: name.is_mutating() });
+        self.calls.push_back(RecordedCall { name, object: object.to_owned() });
         *self.counts.entry(name).or_default() += 1;
         let running = self.in_flight.entry(name).or_default();
         *running += 1;

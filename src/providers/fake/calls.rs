@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cloud_provider::CloudError;
 
 macro_rules! calls {
-    ($($variant:ident $name:literal $kind:ident $doc:literal;)*) => {
+    ($($variant:ident $name:literal $doc:literal;)*) => {
         /// Name of a call, or of one step inside a call.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum CallName {
@@ -24,59 +24,52 @@ macro_rules! calls {
             pub fn name(self) -> &'static str {
                 match self { $(CallName::$variant => $name),* }
             }
-
-            fn kind(self) -> CallKind {
-                match self { $(CallName::$variant => CallKind::$kind),* }
-            }
         }
     };
 }
 
-enum CallKind {
-    Read,
-    Write,
-    Step,
-}
-
 calls! {
-    Any "*" Read "Every call that has no entry of its own (steps excepted).";
-    Initialize "initialize" Read "Start of the provider.";
-    InstanceExists "instanceExists" Read "Whether an instance is there.";
-    InstanceShutdown "instanceShutdown" Read "Whether an instance is shut down.";
-    InstanceMetadata "instanceMetadata" Read "What is known of an instance.";
-    InstanceMetadataBatch "instanceMetadataBatch" Read "What is known of many instances.";
-    PodCidrMasks "podCIDRMasks" Read "How large the pod CIDRs of a node are.";
-    NodeAddresses "nodeAddresses" Read "Addresses of an instance (`instancesV2: false`).";
-    InstanceId "instanceID" Read "Id of an instance (`instancesV2: false`).";
-    InstanceType "instanceType" Read "Machine type of an instance (`instancesV2: false`).";
-    GetZone "getZone" Read "Zone of an instance (`instancesV2: false`).";
-    GetLoadBalancer "getLoadBalancer" Read "Status of a load balancer.";
-    EnsureLoadBalancer "ensureLoadBalancer" Write "Create or update a load balancer.";
-    UpdateLoadBalancer "updateLoadBalancer" Write "Change the hosts of a load balancer.";
-    EnsureLoadBalancerDeleted "ensureLoadBalancerDeleted" Write "Delete a load balancer.";
-    PlanLoadBalancer "planLoadBalancer" Read "Plan for a Service.";
-    ListRoutes "listRoutes" Read "List the routes of a cluster.";
-    CreateRoute "createRoute" Write "Create a route, alone or inside a batch.";
-    DeleteRoute "deleteRoute" Write "Delete a route, alone or inside a batch.";
-    ApplyRoutes "applyRoutes" Write "Change many routes at once.";
-    PlanRoutes "planRoutes" Read "Plan changes of routes.";
-    AllocateAddress "allocateAddress" Step "Step of ensure: take an address from the pool.";
-    CreateLoadBalancer "createLoadBalancer" Step "Step of ensure: make the load balancer, or give it other addresses.";
-    SetPorts "setPorts" Step "Step of ensure: set the ports.";
-    SetHosts "setHosts" Step "Step of ensure and update: set the hosts.";
-    RemoveLoadBalancer "removeLoadBalancer" Step "Step of delete: remove the load balancer.";
-    ReleaseAddress "releaseAddress" Step "Step of ensure and delete: give an address back to the pool.";
+    Any "*" "Every call that has no entry of its own (steps excepted).";
+    Initialize "initialize" "Start of the provider.";
+    InstanceExists "instanceExists" "Whether an instance is there.";
+    InstanceShutdown "instanceShutdown" "Whether an instance is shut down.";
+    InstanceMetadata "instanceMetadata" "What is known of an instance.";
+    InstanceMetadataBatch "instanceMetadataBatch" "What is known of many instances.";
+    PodCidrMasks "podCIDRMasks" "How large the pod CIDRs of a node are.";
+    NodeAddresses "nodeAddresses" "Addresses of an instance (`instancesV2: false`).";
+    InstanceId "instanceID" "Id of an instance (`instancesV2: false`).";
+    InstanceType "instanceType" "Machine type of an instance (`instancesV2: false`).";
+    GetZone "getZone" "Zone of an instance (`instancesV2: false`).";
+    GetLoadBalancer "getLoadBalancer" "Status of a load balancer.";
+    EnsureLoadBalancer "ensureLoadBalancer" "Create or update a load balancer.";
+    UpdateLoadBalancer "updateLoadBalancer" "Change the hosts of a load balancer.";
+    EnsureLoadBalancerDeleted "ensureLoadBalancerDeleted" "Delete a load balancer.";
+    PlanLoadBalancer "planLoadBalancer" "Plan for a Service.";
+    ListRoutes "listRoutes" "List the routes of a cluster.";
+    CreateRoute "createRoute" "Create a route, alone or inside a batch.";
+    DeleteRoute "deleteRoute" "Delete a route, alone or inside a batch.";
+    ApplyRoutes "applyRoutes" "Change many routes at once.";
+    PlanRoutes "planRoutes" "Plan changes of routes.";
+    AllocateAddress "allocateAddress" "Step of ensure: take an address from the pool.";
+    CreateLoadBalancer "createLoadBalancer" "Step of ensure: make the load balancer, or give it other addresses.";
+    SetPorts "setPorts" "Step of ensure: set the ports.";
+    SetHosts "setHosts" "Step of ensure and update: set the hosts.";
+    RemoveLoadBalancer "removeLoadBalancer" "Step of delete: remove the load balancer.";
+    ReleaseAddress "releaseAddress" "Step of ensure and delete: give an address back to the pool.";
 }
 
 impl CallName {
-    /// Whether it changes the cloud.
-    pub fn is_mutating(self) -> bool {
-        matches!(self.kind(), CallKind::Write | CallKind::Step)
-    }
-
-    /// Whether it is one step inside another call.
+    /// Returns `true` if it is one step inside another call.
     pub fn is_step(self) -> bool {
-        matches!(self.kind(), CallKind::Step)
+        matches!(
+            self,
+            Self::AllocateAddress
+                | Self::CreateLoadBalancer
+                | Self::SetPorts
+                | Self::SetHosts
+                | Self::RemoveLoadBalancer
+                | Self::ReleaseAddress
+        )
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls::{CallBehaviour, CallName};
 use crate::{
-    cloud_provider::{CloudError, CloudResult, NodeAddress},
+    cloud_provider::{CloudError, CloudResult, NodeAddress, PodCidrMaskSizes},
     runtime::yaml::{self, YamlError},
 };
 
@@ -108,15 +108,7 @@ pub struct InstanceSpec {
     pub labels: BTreeMap<String, String>,
     /// Prefix lengths that its node's pod CIDRs should have.
     #[serde(rename = "podCIDRMasks")]
-    pub pod_cidr_masks: PodCidrMaskSpec,
-}
-
-/// Prefix lengths of pod CIDRs. None: what the flags say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct PodCidrMaskSpec {
-    pub ipv4: Option<u8>,
-    pub ipv6: Option<u8>,
+    pub pod_cidr_masks: PodCidrMaskSizes,
 }
 
 impl Default for InstanceSpec {
@@ -131,7 +123,7 @@ impl Default for InstanceSpec {
             existence: InstancePresence::Exists,
             managed: true,
             labels: BTreeMap::new(),
-            pod_cidr_masks: PodCidrMaskSpec::default(),
+            pod_cidr_masks: PodCidrMaskSizes::default(),
         }
     }
 }

@@ -12,11 +12,12 @@ use k8s_openapi::api::core::v1::Node;
 use super::{
     FakeCloud, PROVIDER_NAME,
     calls::CallName,
-    config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PodCidrMaskSpec, PowerState, provider_id_of},
+    config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PowerState, provider_id_of},
 };
 use crate::cloud_provider::{
     AddressType, CloudError, CloudResult, InstanceMetadata, Instances, InstancesV2, NodeAddress, PodCidrMaskSizes,
     PodCidrMasks, Zone, Zones,
+    node_fields::{name, provider_id},
 };
 
 /// The addresses a kubelet was told to use. Upstream: `cloud-provider/api/well_known_annotations.go`.
@@ -74,13 +75,12 @@ impl FakeConfig {
     /// Returns why the cloud must not lead in a cluster with these Nodes: the first of them that carries another cloud's id.
     pub(super) fn foreign_node(&self, nodes: &[Arc<Node>]) -> Option<String> {
         let is_own = |id: &str| {
-            id.is_empty()
-                || id.split_once("://").is_some_and(|(scheme, _)| scheme == PROVIDER_NAME)
+            id.split_once("://").is_some_and(|(scheme, _)| scheme == PROVIDER_NAME)
                 || self.instances.iter().any(|(name, spec)| provider_id_of(name, spec) == id)
         };
-        let id = |node: &Arc<Node>| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !is_own(id));
-        let (node, id) = nodes.iter().filter(|_| !self.allow_foreign_nodes).find_map(|node| Some((node, id(node)?)))?;
-        let (name, id) = (node.metadata.name.as_deref().unwrap_or_default(), id.chars().take(64).collect::<String>());
+        let foreign = |node: &Arc<Node>| provider_id(node).filter(|id| !is_own(id)).map(str::to_owned);
+        let (node, id) = nodes.iter().filter(|_| !self.allow_foreign_nodes).find_map(|node| Some((node, foreign(node)?)))?;
+        let (name, id) = (name(node), id.chars().take(64).collect::<String>());
         Some(format!(
             "Node {name} has the provider id {id:?} of another cloud, and --cloud-provider=fake would rewrite the addresses of real \
              Services: set --cloud-provider to the cloud of this cluster, or allowForeignNodes: true in the file of --cloud-config"
@@ -89,9 +89,9 @@ impl FakeConfig {
 
     /// The instance of `node`: by provider id, or by name when it has none yet.
     pub(super) fn by_node(&self, node: &Node) -> FakeInstanceLookup {
-        match node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).filter(|id| !id.is_empty()) {
+        match provider_id(node) {
             Some(id) => self.by_provider_id(id),
-            None => self.by_name(node.metadata.name.as_deref().unwrap_or_default()),
+            None => self.by_name(name(node)),
         }
     }
 }
@@ -127,6 +127,7 @@ impl FakeInstance {
             region: self.spec.region.clone(),
             additional_labels: self.spec.labels.clone(),
             is_unmanaged: false,
+            has_no_id: false,
         }
     }
 
@@ -173,22 +174,18 @@ fn own_instance(found: FakeInstanceLookup) -> CloudResult<FakeInstance> {
     found?.ok_or(CloudError::InstanceNotFound)
 }
 
-fn name_of(node: &Node) -> &str {
-    node.metadata.name.as_deref().unwrap_or_default()
-}
-
 #[async_trait]
 impl InstancesV2 for FakeCloud {
     async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
-        self.read_call(CallName::InstanceExists, name_of(node), |config| exists(config.by_node(node))).await
+        self.read_call(CallName::InstanceExists, name(node), |config| exists(config.by_node(node))).await
     }
 
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
-        self.read_call(CallName::InstanceShutdown, name_of(node), |config| is_shut_down(config.by_node(node))).await
+        self.read_call(CallName::InstanceShutdown, name(node), |config| is_shut_down(config.by_node(node))).await
     }
 
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        self.read_call(CallName::InstanceMetadata, name_of(node), |config| metadata(config.by_node(node), node)).await
+        self.read_call(CallName::InstanceMetadata, name(node), |config| metadata(config.by_node(node), node)).await
     }
 
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
@@ -196,7 +193,7 @@ impl InstancesV2 for FakeCloud {
             let mut answers = Vec::with_capacity(nodes.len());
             for node in nodes {
                 let answer = || metadata(self.inner().config.by_node(node), node);
-                answers.push(self.batch_item(CallName::InstanceMetadata, name_of(node), answer).await);
+                answers.push(self.batch_item(CallName::InstanceMetadata, name(node), answer).await);
             }
             Ok(answers)
         };
@@ -251,11 +248,8 @@ impl Instances for FakeCloud {
 #[async_trait]
 impl PodCidrMasks for FakeCloud {
     async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
-        let answer = |config: &FakeConfig| {
-            let PodCidrMaskSpec { ipv4, ipv6 } = own_instance(config.by_node(node))?.spec.pod_cidr_masks;
-            Ok(PodCidrMaskSizes { ipv4, ipv6 })
-        };
-        self.read_call(CallName::PodCidrMasks, name_of(node), answer).await
+        let answer = |config: &FakeConfig| Ok(own_instance(config.by_node(node))?.spec.pod_cidr_masks);
+        self.read_call(CallName::PodCidrMasks, name(node), answer).await
     }
 }
 

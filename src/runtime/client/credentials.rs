@@ -5,7 +5,6 @@
 //! which counts while the file cannot be read; a plugin counts only where there is no other way to log in. Upstream:
 //! client-go `transport/round_trippers.go`, `plugin/pkg/client/auth/exec`.
 
-mod bearer;
 mod exec_plugin;
 mod static_login;
 mod token_file;

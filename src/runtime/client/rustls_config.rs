@@ -17,6 +17,7 @@ use rustls::{
         WantsClientCert,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
+    crypto::aws_lc_rs,
     pki_types::{
         CertificateDer, PrivateKeyDer, ServerName, UnixTime,
         pem::{self, PemObject},
@@ -143,21 +144,7 @@ impl ServerCertVerifier for AnyServer {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![
-            SignatureScheme::RSA_PKCS1_SHA1,
-            SignatureScheme::ECDSA_SHA1_Legacy,
-            SignatureScheme::RSA_PKCS1_SHA256,
-            SignatureScheme::ECDSA_NISTP256_SHA256,
-            SignatureScheme::RSA_PKCS1_SHA384,
-            SignatureScheme::ECDSA_NISTP384_SHA384,
-            SignatureScheme::RSA_PKCS1_SHA512,
-            SignatureScheme::ECDSA_NISTP521_SHA512,
-            SignatureScheme::RSA_PSS_SHA256,
-            SignatureScheme::RSA_PSS_SHA384,
-            SignatureScheme::RSA_PSS_SHA512,
-            SignatureScheme::ED25519,
-            SignatureScheme::ED448,
-        ]
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 

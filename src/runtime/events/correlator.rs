@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
-use super::{EventType, RecordedEvent, lru::LruMap, message_limit};
+use super::{EventType, RecordedEvent, lru::LruMap, truncate_message};
 use crate::runtime::token_bucket::TokenBucket;
 
 /// Keys remembered, per purpose.
@@ -100,7 +100,7 @@ impl EventCorrelator {
         let combined = self.is_aggregated(&group, &event.message, now.monotonic);
         let identity = (group, if combined { Arc::from("") } else { Arc::from(event.message.as_str()) });
         let mut message = if combined { format!("{COMBINED}{}", event.message) } else { event.message.clone() };
-        message_limit::truncate_message(&mut message);
+        truncate_message(&mut message);
         let previous = self.event_log.get(&identity).filter(|written| written.count > 0);
         let previous = previous.map(|written| (written.name.clone(), written.count, written.first));
         let (name, count, first) = match &previous {

@@ -145,9 +145,9 @@ impl JsonFilter {
         let mut output = Vec::with_capacity(piece.len());
         let mut rest = piece;
         while !rest.is_empty() {
-            let read = match (self.skips && self.depth > 0, self.in_string) {
-                (true, _) => self.skip(rest),
-                (false, true) => self.string(rest, &mut output),
+            let read = match (self.in_string, self.skips && self.depth > 0) {
+                (true, _) => self.string(rest, &mut output),
+                (false, true) => self.skip_structure(rest),
                 (false, false) => self.structure(rest, &mut output),
             };
             rest = rest.get(read..).unwrap_or_default();
@@ -163,31 +163,7 @@ impl JsonFilter {
         self.depth == 0 && self.level().is_some_and(JsonLevel::is_filtered)
     }
 
-    /// Reads on within a container that is left out, at most to its end. Answers how many bytes that were.
-    fn skip(&mut self, rest: &[u8]) -> usize {
-        let mut read = 0;
-        while self.depth > 0 {
-            let rest = rest.get(read..).unwrap_or_default();
-            if rest.is_empty() {
-                break;
-            }
-            read += if self.in_string { self.skip_string(rest) } else { self.skip_structure(rest) };
-        }
-        read
-    }
-
-    /// Reads on to the end of a string or past its next backslash.
-    fn skip_string(&mut self, rest: &[u8]) -> usize {
-        let text = self.plain_text(rest);
-        match rest.get(text) {
-            None => return text,
-            Some(b'\\') => self.escaped = true,
-            Some(_) => self.in_string = false,
-        }
-        text + 1
-    }
-
-    /// Reads on to the next string, or to the end of the container.
+    /// Reads on within a container that is removed, to the next string or to its end. Returns the number of bytes.
     fn skip_structure(&mut self, rest: &[u8]) -> usize {
         for (read, byte) in rest.iter().enumerate() {
             match byte {

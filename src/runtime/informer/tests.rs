@@ -90,9 +90,9 @@ async fn what_becomes_of_interest_comes_with_another_list_of_the_same_versions()
     let labels = || store.get(&ObjectKey::cluster("n")).unwrap().metadata.labels.clone().unwrap_or_default().len();
     assert_eq!((labels(), count(&server, Verb::List)), (0, 1));
     interest.store(1, SeqCst);
-    store.relist().await;
+    store.relist_met(store.want_relist()).await;
     assert_eq!((labels(), count(&server, Verb::List)), (1, 2));
-    store.relist().await;
+    store.relist_met(store.want_relist()).await;
     assert_eq!((labels(), count(&server, Verb::List)), (1, 3));
     shutdown.begin();
 }

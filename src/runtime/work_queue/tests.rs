@@ -145,8 +145,12 @@ fn resync_never_cuts_pauses_short_and_other_reasons_do() {
         if !while_running {
             queue.add_at(1, priority, now);
         }
-        let due_in = queue.unsettled(now)[0].due_in;
-        assert_eq!(due_in, Some(expected * SECOND), "{outcome:?}, {priority:?}, while running: {while_running}");
+        let due_in = queue.unsettled(now)[0].due_in_seconds;
+        assert_eq!(
+            due_in,
+            Some((expected * SECOND).as_secs_f64()),
+            "{outcome:?}, {priority:?}, while running: {while_running}"
+        );
     }
 }
 
@@ -157,7 +161,7 @@ fn a_wait_is_neither_a_busy_loop_nor_an_overflow() {
         queue.add_at(1, ReconcilePriority::UserChange, now);
         run(&mut queue, now);
         queue.finish(&1, ReconcileResult::RequeueAfter(asked, "later".into()), now);
-        assert_eq!(queue.unsettled(now)[0].due_in, Some(expected), "{asked:?}");
+        assert_eq!(queue.unsettled(now)[0].due_in_seconds, Some(expected.as_secs_f64()), "{asked:?}");
     }
 }
 

@@ -11,13 +11,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     metrics::Metrics,
-    runtime::{
-        informer::Informer,
-        leader_election::Leadership,
-        patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
-        shutdown::Shutdown,
-    },
-    sandbox::objects::{ObjectExt, node, uninitialized_node},
+    runtime::{informer::Informer, shutdown::Shutdown},
+    sandbox::objects::{ObjectExt, node},
 };
 
 fn server() -> ApiServer {
@@ -139,24 +134,4 @@ async fn an_informer_passes_over_a_malformed_object() {
     assert_eq!(metrics.informer_malformed_total.with_label_values(&["nodes"]).get(), 1.0);
     shutdown.begin();
     assert!(shutdown.drain(Duration::from_secs(1)).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_writer_patches_with_each_kind_of_patch() {
-    let server = server();
-    let created = server.create(&uninitialized_node("a"));
-    let writer = ObjectWriter::new(server.client(), Leadership::unopposed());
-    let api: Api<Node> = Api::all(server.client());
-    let key = ObjectKey::cluster("a");
-    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"$patch": "replace"}]}});
-    let node = writer.patch(&api, &key, PatchTarget::Status, PatchKind::Strategic, addresses).await.unwrap();
-    assert_eq!(node.status.unwrap().addresses.unwrap().len(), 1);
-    let version = created.metadata.resource_version.unwrap();
-    let taints = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": null}});
-    let stale = writer.patch(&api, &key, PatchTarget::Object, PatchKind::Merge, taints).await;
-    assert_eq!(stale.map(|_| ()), Err(ApiError::Conflict("a".into())));
-    let deleted = writer.delete(&api, &key, "another").await;
-    assert_eq!(deleted, Err(ApiError::Conflict("a".into())));
-    assert_eq!(writer.delete(&api, &key, &created.metadata.uid.unwrap()).await, Ok(()));
-    assert_eq!(writer.get(&api, &key).await.map(|_| ()), Err(ApiError::NotFound("a".into())));
 }

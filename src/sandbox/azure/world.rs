@@ -11,8 +11,6 @@ mod change;
 mod endpoints;
 mod estate;
 mod start;
-#[cfg(test)]
-mod tests;
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -273,22 +271,12 @@ impl World {
         self.happen(|estate| estate.delete_set(pool))
     }
 
-    /// Deletes everything in a resource group, but not the group. Returns the names of the nodes.
-    pub fn empty_group(&self, group: &str) -> Vec<String> {
-        self.happen(|estate| Ok(estate.empty_group(group))).unwrap_or_default()
-    }
-
     /// Forbids all principals an action (`Microsoft.Compute/*/read`) or, if it begins with a slash, everything at and below
     /// IDs that contain it.
     ///
     /// `*` in an action matches any text. [`Azure::allow_all`] reverts it.
     pub fn forbid(&self, pattern: &str) {
         if pattern.starts_with('/') { self.azure().deny("*", pattern) } else { self.azure().deny(pattern, "") }
-    }
-
-    /// Forbids everything in a resource group. Groups whose names begin with its name are forbidden as well.
-    pub fn forbid_group(&self, group: &str) {
-        self.forbid(&format!("/resourceGroups/{group}"));
     }
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 
 use super::{ca_bundle::CaBundle, client_certificate, request_header, user::AuthenticationResult};
-use crate::serving::{config::RequestHeaderNames, text::truncate};
+use crate::{runtime::text::truncate, serving::config::RequestHeaderNames};
 
 /// Bytes of a proxy's name that are shown.
 const NAME_LIMIT: usize = 64;

@@ -14,13 +14,13 @@ use tokio::time::Instant;
 use super::user::{AuthenticationError, AuthenticationResult, RequestUser};
 use crate::{
     metrics::Metrics,
+    runtime::text::truncate,
     serving::{
         authorized_networks::AuthorizedNetworks,
         peer_network::PeerNetwork,
         review_budget::CredentialBudgets,
         review_cache::ReviewCache,
         review_client::{ReviewClient, ReviewError},
-        text::truncate,
     },
 };
 

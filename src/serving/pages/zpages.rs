@@ -16,9 +16,8 @@ use tokio::time::Instant;
 use super::{
     super::deps::ServingDeps,
     responses::{plain, refuse},
-    text,
 };
-use crate::runtime::clock::Clock;
+use crate::runtime::{clock::Clock, yaml};
 
 const GROUP: &str = "config.k8s.io";
 const VERSION: &str = "v1beta1";
@@ -102,7 +101,10 @@ pub(super) async fn flagz(
     const KIND: &str = "Flagz";
     let flags = || deps.flagz.iter().cloned().collect::<BTreeMap<_, _>>();
     match form(&query, &headers, KIND) {
-        Some(PageForm::Text) => plain(StatusCode::OK, text::flags(&deps.flagz)),
+        Some(PageForm::Text) => {
+            let lines: String = deps.flagz.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+            plain(StatusCode::OK, format!("cloud-controller-manager flags\n\n{lines}"))
+        }
         Some(PageForm::OwnJson) => axum::Json(flags()).into_response(),
         Some(PageForm::Object) => object(KIND, &process, json!({"flags": flags()})),
         None => not_acceptable(KIND),
@@ -118,15 +120,18 @@ pub(super) async fn statusz(
     const KIND: &str = "Statusz";
     let status = || (deps.status)();
     match form(&query, &headers, KIND) {
-        Some(PageForm::Text) => plain(StatusCode::OK, text::status(&status())),
-        Some(PageForm::OwnJson) => axum::Json(status()).into_response(),
+        Some(PageForm::Text) => {
+            let text = yaml::print(&json!(status())).unwrap_or_else(|error| format!("{error}\n"));
+            plain(StatusCode::OK, format!("cloud-controller-manager status\n\n{text}"))
+        }
+        Some(PageForm::OwnJson) => axum::Json(json!(status())).into_response(),
         Some(PageForm::Object) => {
             let fields = json!({
                 "startTime": format!("{:.0}", process.started),
                 "uptimeSeconds": process.started_at.elapsed().as_secs(),
                 // Upstream requires the field; this program is not built with Go.
                 "goVersion": "",
-                "binaryVersion": status().get("version").and_then(Value::as_str).unwrap_or_default(),
+                "binaryVersion": status().version,
                 "paths": PATHS,
             });
             object(KIND, &process, fields)

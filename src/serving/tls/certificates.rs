@@ -205,14 +205,11 @@ async fn cert_dir_pair(
     let (cert, key) = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
     let readable = (tokio::fs::read(&cert).await.is_ok(), tokio::fs::read(&key).await.is_ok());
     let invalid_setting = |reason: String| ServingError::setting(CERT_DIR, reason);
+    let unreadable = |file: &Path, role: &str| invalid_setting(format!("cannot read {}, {role} beside it", file.display()));
     match readable {
         (true, true) => {}
-        (true, false) => {
-            return Err(invalid_setting(format!("cannot read {}, the key of the certificate beside it", key.display())));
-        }
-        (false, true) => {
-            return Err(invalid_setting(format!("cannot read {}, the certificate of the key beside it", cert.display())));
-        }
+        (true, false) => return Err(unreadable(&key, "the key of the certificate")),
+        (false, true) => return Err(unreadable(&cert, "the certificate of the key")),
         (false, false) => {
             let pem = key_pair::generate(config.bind_address, &config.own_names, now)
                 .map_err(|error| invalid_setting(error.to_string()))?;

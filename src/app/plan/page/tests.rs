@@ -7,11 +7,12 @@ use super::*;
 use crate::{
     cloud_provider::{CloudError, CloudResult, PlannedWrite, WritePlan, load_balancer_class::LoadBalancerClasses},
     controllers::{
-        Controller, ControllerStatus,
+        Controller,
         names::{ControllerNames, NODE, ROUTE, SERVICE},
     },
     providers::fake::{FakeCloud, FakeConfig},
     runtime::{leader_election::Leadership, shutdown::Shutdown, store::InformerStore, watch},
+    status::ControllerStatus,
 };
 
 /// Plans one write for each Service, and records for which it was asked.

@@ -3,10 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 
 use super::*;
-use crate::{
-    cloud_provider::{CloudResult, InstanceMetadata, InstancesV2},
-    node::{fixtures::node, name},
-};
+use crate::node::{fixtures::node, name};
 
 /// Answers with the node's name as provider id; `bad` nodes spoil every batch they are in, each in its own way.
 #[derive(Default)]
@@ -43,8 +40,8 @@ impl InstancesV2 for Cloud {
 
 fn gatherer() -> (Arc<Cloud>, Arc<MetadataBatcher>) {
     let cloud = Arc::new(Cloud::default());
-    let source = Arc::new(InstanceInterface::V2(Arc::clone(&cloud) as Arc<dyn InstancesV2>));
-    (cloud, MetadataBatcher::new(source, MetadataScope::All))
+    let batcher = MetadataBatcher::new(Arc::clone(&cloud) as Arc<dyn InstancesV2>);
+    (cloud, batcher)
 }
 
 async fn ask(gatherer: &Arc<MetadataBatcher>, name: &str) -> MetadataResult {
@@ -52,7 +49,7 @@ async fn ask(gatherer: &Arc<MetadataBatcher>, name: &str) -> MetadataResult {
 }
 
 fn id(answer: MetadataResult) -> String {
-    answer.unwrap().unwrap().0.provider_id
+    answer.unwrap().unwrap().provider_id
 }
 
 #[tokio::test(start_paused = true)]

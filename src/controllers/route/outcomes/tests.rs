@@ -143,23 +143,22 @@ fn a_missing_outcome_is_a_failure() {
 #[test]
 fn a_failure_comes_before_a_wait_and_the_shorter_wait_before_the_longer() {
     let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
-    let after = |delay| RouteRetry::After(delay, "wait".into());
-    let failed = RouteRetry::BackOff("boom".into());
+    let after = |delay| ReconcileResult::RequeueAfter(delay, "wait".into());
+    let failed = ReconcileResult::Failed("boom".into());
     assert_eq!(outcome(&[]), ReconcileResult::Done);
     assert_eq!(outcome(&[after(short), failed]), ReconcileResult::Failed("boom (and 1 more)".into()));
     assert_eq!(outcome(&[after(long), after(short)]), ReconcileResult::RequeueAfter(short, "wait (and 1 more)".into()));
     assert_eq!(
-        outcome(&[RouteRetry::Rejected("bad".into()), after(short)]),
+        outcome(&[ReconcileResult::Rejected("bad".into()), after(short)]),
         ReconcileResult::RequeueAfter(short, "wait (and 1 more)".into())
     );
 }
 
 #[test]
 fn errors_of_the_api_server() {
-    let again = |error| RouteRetry::from_api("x", &error);
-    assert_eq!(again(ApiError::NotFound("n".into())), None);
-    assert_eq!(again(ApiError::NotLeading(crate::runtime::leader_election::NotLeading)), None);
+    assert_eq!(api_failure("x", &ApiError::NotFound("n".into())), None);
+    assert_eq!(api_failure("x", &ApiError::NotLeading(crate::runtime::leader_election::NotLeading)), None);
     for error in [ApiError::Conflict("n".into()), ApiError::Forbidden("no".into()), ApiError::Failed("no".into())] {
-        assert_eq!(again(error.clone()), Some(RouteRetry::BackOff(format!("x: {error}"))));
+        assert_eq!(api_failure("x", &error), Some(format!("x: {error}")));
     }
 }

@@ -22,15 +22,8 @@ const LONGEST_ID: usize = 255;
 /// Identity of a pull.
 #[derive(Debug)]
 pub(super) enum ImagePullIdentity<'a> {
-    /// Holder of a token that the registry exchanges for a password.
-    Token(RegistryTokenHolder<'a>),
-    /// The cluster's service principal; the registry takes its secret as a password.
+    /// The cluster's service principal; the registry takes its secret as a password. The others get a token first.
     ClientSecret { client_id: String, secret: Secret },
-}
-
-/// Holder of a token.
-#[derive(Debug)]
-pub(super) enum RegistryTokenHolder<'a> {
     /// The Pod's service account, by way of the cluster's identity binding.
     Binding { binding: &'a IdentityBindingConfig, client_id: String, tenant: String },
     /// The Pod's service account, which an application trusts.
@@ -53,9 +46,9 @@ pub(super) fn choose<'a>(
              CredentialProviderConfig",
             binding.sni_name
         )),
-        Some(binding) if !is_mirrored => bound(request, config, binding).map(ImagePullIdentity::Token),
+        Some(binding) if !is_mirrored => bound(request, config, binding),
         _ if !is_mirrored && has_token => match application(request)? {
-            Some(application) => Ok(ImagePullIdentity::Token(RegistryTokenHolder::ServiceAccount(application))),
+            Some(application) => Ok(ImagePullIdentity::ServiceAccount(application)),
             None => of_cluster(config),
         },
         _ => of_cluster(config),
@@ -66,7 +59,7 @@ fn bound<'a>(
     request: &ImageCredentialRequest,
     config: &AzureConfig,
     binding: &'a IdentityBindingConfig,
-) -> Result<RegistryTokenHolder<'a>, String> {
+) -> Result<ImagePullIdentity<'a>, String> {
     let client_id = annotation(request, CLIENT_ANNOTATION)?.unwrap_or(&binding.default_client_id).to_owned();
     let tenant = annotation(request, TENANT_ANNOTATION)?.unwrap_or(&binding.default_tenant_id);
     if client_id.is_empty() {
@@ -75,14 +68,13 @@ fn bound<'a>(
         ));
     }
     let tenant = if tenant.is_empty() { config.tenant_id.trim() } else { tenant }.to_owned();
-    Ok(RegistryTokenHolder::Binding { binding, client_id, tenant })
+    Ok(ImagePullIdentity::Binding { binding, client_id, tenant })
 }
 
 fn of_cluster<'a>(config: &AzureConfig) -> Result<ImagePullIdentity<'a>, String> {
     if config.use_managed_identity_extension {
         let identity = ManagedIdentityId::parse(&config.user_assigned_identity_id);
-        let holder = RegistryTokenHolder::Managed { identity, tenant: config.tenant_id.trim().to_owned() };
-        return Ok(ImagePullIdentity::Token(holder));
+        return Ok(ImagePullIdentity::Managed { identity, tenant: config.tenant_id.trim().to_owned() });
     }
     if config.aad_client_id.is_empty() || config.aad_client_secret.is_empty() {
         return Err("azure.json has neither useManagedIdentityExtension nor aadClientId and aadClientSecret".to_owned());
@@ -166,15 +158,11 @@ mod tests {
         is_mirrored: bool,
     ) -> String {
         match choose(request, config, binding, is_mirrored) {
-            Ok(ImagePullIdentity::Token(RegistryTokenHolder::Binding { client_id, tenant, .. })) => {
-                format!("binding {client_id} {tenant}")
-            }
-            Ok(ImagePullIdentity::Token(RegistryTokenHolder::ServiceAccount(application))) => {
+            Ok(ImagePullIdentity::Binding { client_id, tenant, .. }) => format!("binding {client_id} {tenant}"),
+            Ok(ImagePullIdentity::ServiceAccount(application)) => {
                 format!("account {} {}", application.client_id, application.tenant)
             }
-            Ok(ImagePullIdentity::Token(RegistryTokenHolder::Managed { identity, tenant })) => {
-                format!("{identity:?} {tenant}")
-            }
+            Ok(ImagePullIdentity::Managed { identity, tenant }) => format!("{identity:?} {tenant}"),
             Ok(ImagePullIdentity::ClientSecret { client_id, secret }) => format!("secret {client_id} {}", secret.secret()),
             Err(error) => error,
         }

@@ -4,11 +4,9 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use azure_core::credentials::Secret;
-
 use super::{
     exchange::refresh_token,
-    identity::{ImagePullIdentity, RegistryTokenHolder, choose},
+    identity::{ImagePullIdentity, choose},
     identity_binding,
     image::{ImageRegistry, RegistryMirror, patterns, registry_of},
     request::{ImageCredentialRequest, RegistryLogin, response},
@@ -126,50 +124,37 @@ impl RegistryLogins<'_> {
         request: &ImageCredentialRequest,
         registry: &ImageRegistry,
     ) -> Result<BTreeMap<String, RegistryLogin>, ImageCredentialError> {
+        let unidentified = |problem| ImageCredentialError::Identity { image: request.image.clone(), problem };
+        let refused = |error| ImageCredentialError::Token { image: request.image.clone(), error };
+        let (transport, assertion) = (self.wires.cloud(), &request.service_account_token);
         let binding = self.config.identity_binding.as_ref();
-        let identity = choose(request, self.azure, binding, registry.source.is_some())
-            .map_err(|problem| ImageCredentialError::Identity { image: request.image.clone(), problem })?;
-        let holder = match identity {
-            ImagePullIdentity::Token(holder) => holder,
+        let identity = choose(request, self.azure, binding, registry.source.is_some()).map_err(unidentified)?;
+        let (token, tenant) = match identity {
             ImagePullIdentity::ClientSecret { client_id, secret } => {
                 let login = RegistryLogin { username: client_id, password: secret };
                 // A host of one region has more labels than the patterns, and the kubelet compares label by label.
                 let servers = patterns(&self.cloud.registry_suffix).into_iter().chain([registry.server.clone()]);
                 return Ok(servers.map(|server| (server, login.clone())).collect());
             }
+            ImagePullIdentity::Binding { binding, client_id, tenant } => {
+                let found = identity_binding::token(binding, self.wires, &client_id, assertion, SCOPE).await;
+                (found.map_err(unidentified)?, tenant)
+            }
+            ImagePullIdentity::ServiceAccount(application) => {
+                let tenant = application.tenant.clone();
+                let found = federated_token(application, assertion.clone(), SCOPE, self.cloud, transport).await;
+                (found.map_err(refused)?.secret(), tenant)
+            }
+            ImagePullIdentity::Managed { identity, tenant } => {
+                let found = managed_identity_token(identity, SCOPE, self.environment, transport).await;
+                (found.map_err(refused)?.secret(), tenant)
+            }
         };
-        let (token, tenant) = self.token(request, holder).await?;
         let refresh = refresh_token(self.wires.cloud().as_ref(), &registry.server, &tenant, &token).await;
         let password =
             refresh.map_err(|problem| ImageCredentialError::Registry { server: registry.server.clone(), problem })?;
         let login = RegistryLogin { username: TOKEN_USER.to_owned(), password };
         let servers = [Some(registry.server.clone()), registry.source.clone()];
         Ok(servers.into_iter().flatten().map(|server| (server, login.clone())).collect())
-    }
-
-    /// Returns a token, and the tenant it comes from.
-    async fn token(
-        &self,
-        request: &ImageCredentialRequest,
-        holder: RegistryTokenHolder<'_>,
-    ) -> Result<(Secret, String), ImageCredentialError> {
-        let image = || request.image.clone();
-        let refused = |error| ImageCredentialError::Token { image: image(), error };
-        let (transport, assertion) = (self.wires.cloud(), &request.service_account_token);
-        match holder {
-            RegistryTokenHolder::Binding { binding, client_id, tenant } => {
-                let found = identity_binding::token(binding, self.wires, &client_id, assertion, SCOPE).await;
-                Ok((found.map_err(|problem| ImageCredentialError::Identity { image: image(), problem })?, tenant))
-            }
-            RegistryTokenHolder::ServiceAccount(application) => {
-                let tenant = application.tenant.clone();
-                let found = federated_token(application, assertion.clone(), SCOPE, self.cloud, transport).await;
-                Ok((found.map_err(refused)?.secret(), tenant))
-            }
-            RegistryTokenHolder::Managed { identity, tenant } => {
-                let found = managed_identity_token(identity, SCOPE, self.environment, transport).await;
-                Ok((found.map_err(refused)?.secret(), tenant))
-            }
-        }
     }
 }

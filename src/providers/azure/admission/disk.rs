@@ -43,11 +43,10 @@ impl DiskLabeler {
 }
 
 /// Fields of a disk that are read.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct ManagedDisk {
-    #[serde(default)]
     location: String,
-    #[serde(default)]
     zones: Vec<String>,
 }
 

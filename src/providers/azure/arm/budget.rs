@@ -38,7 +38,7 @@ use self::{
     quota_headers::{QuotaHeaders, QuotaUpdate},
 };
 use super::{request_metrics::OTHER, retry_after::retry_after};
-use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics, runtime::clock::Clock};
+use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics, runtime::clock::Clock, status::BudgetStatus};
 
 /// Interval at which the gauges are updated while a bucket refills.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -152,7 +152,7 @@ impl Budget {
 
     /// Returns every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of
     /// pause, who waits for it by urgency.
-    pub fn status(&self) -> serde_json::Value {
+    pub fn status(&self) -> BudgetStatus {
         let state = self.shared.state.lock();
         status::page(&state.buckets, &state.queue, &self.shared.settings, self.shared.clock.now())
     }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::{
     error::{ArmError, ArmErrorClass, names_a_parent},
     error_body::ErrorBody,
+    error_codes::{class_of_code, is_internal},
     retry_after, spelling,
 };
 
@@ -32,58 +33,8 @@ impl RequestLine<'_> {
     }
 }
 
-/// Codes that decide the class whatever the status (below 500 and not 401, 403, 404), innermost first.
-///
-/// Upstream: `pkg/consts` of cloud-provider-azure names some; the others are from the resource providers' public error
-/// lists.
-const CODES: &[(&str, ArmErrorClass)] = &[
-    ("RetryableErrorDueToAnotherOperation", ArmErrorClass::Busy),
-    ("RetryableError", ArmErrorClass::Busy),
-    ("AnotherOperationInProgress", ArmErrorClass::Busy),
-    ("OperationInProgress", ArmErrorClass::Busy),
-    ("ReferencedResourceNotProvisioned", ArmErrorClass::Busy),
-    ("TooManyRequests", ArmErrorClass::Throttled),
-    ("SubscriptionRequestsThrottled", ArmErrorClass::Throttled),
-    ("ResourceRequestsThrottled", ArmErrorClass::Throttled),
-    ("ResourceCollectionRequestsThrottled", ArmErrorClass::Throttled),
-    ("PreconditionFailed", ArmErrorClass::Conflict),
-    ("CanceledAndSupersededDueToAnotherOperation", ArmErrorClass::Conflict),
-    ("OperationPreempted", ArmErrorClass::Conflict),
-    ("OperationPreemptedByAnotherOperation", ArmErrorClass::Conflict),
-    ("ConflictingConcurrentWriteNotAllowed", ArmErrorClass::Conflict),
-    ("Conflict", ArmErrorClass::Conflict),
-    ("ResourceGroupBeingDeleted", ArmErrorClass::ParentNotFound),
-    ("ResourceGroupNotFound", ArmErrorClass::ParentNotFound),
-    ("SubscriptionNotFound", ArmErrorClass::ParentNotFound),
-    ("InvalidSubscriptionId", ArmErrorClass::ParentNotFound),
-    ("ParentResourceNotFound", ArmErrorClass::ParentNotFound),
-];
-
-/// Endings of codes of reached limits: `PublicIPCountLimitReached`, `QuotaExceeded` …
-const LIMITS: &[&str] = &["limitreached", "quotaexceeded", "limitexceeded", "quotalimitexceeded"];
-
 /// Codes of a 404 about the requested resource itself.
 const GONE: &[&str] = &["ResourceNotFound", "NotFound", "InstanceNotFound"];
-
-/// Endings of codes of a failed operation that are the cloud's own trouble.
-const INTERNAL: &[&str] =
-    &["InternalServerError", "InternalExecutionError", "InternalOperationError", "InternalError", "AllocationFailed"];
-
-/// Returns `true` if the code speaks of a resource that another write holds, so that a 429 with it says nothing about a
-/// quota.
-pub(super) fn names_another_write(code: &str) -> bool {
-    matches!(listed_class(code), Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
-}
-
-fn listed_class(code: &str) -> Option<ArmErrorClass> {
-    CODES.iter().find(|(listed, _)| spelling::same_word(listed, code)).map(|(_, class)| *class)
-}
-
-fn class_of_code(code: &str, message: &str) -> Option<ArmErrorClass> {
-    let limit = || LIMITS.iter().any(|ending| code.to_ascii_lowercase().ends_with(ending));
-    let quota = || spelling::same_word(code, "OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
-    listed_class(code).or_else(|| (limit() || quota()).then_some(ArmErrorClass::QuotaExceeded))
-}
 
 /// Returns the innermost code that decides, and its class.
 fn deciding_code(body: &ErrorBody) -> Option<(&str, ArmErrorClass)> {
@@ -173,11 +124,7 @@ pub(super) fn failed_operation(requested: RequestLine<'_>, state: &str, body: Op
     let outer = body.map_or("", ErrorBody::code);
     let fallback = match state.to_ascii_lowercase().as_str() {
         "canceled" | "cancelled" => ArmErrorClass::Conflict,
-        _ if outer.is_empty()
-            || INTERNAL.iter().any(|code| outer.to_ascii_lowercase().ends_with(&code.to_ascii_lowercase())) =>
-        {
-            ArmErrorClass::Transient
-        }
+        _ if outer.is_empty() || is_internal(outer) => ArmErrorClass::Transient,
         _ => ArmErrorClass::Invalid,
     };
     let (code, class) = body.and_then(deciding_code).unwrap_or((outer, fallback));

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::runtime::text;
+
 /// Longest message that is kept, in bytes.
 const LONGEST_MESSAGE: usize = 2000;
 /// Most nested errors that are looked at.
@@ -74,15 +76,7 @@ fn text<'a>(error: &'a Value, field: &str) -> Option<&'a str> {
 
 /// Returns one line of bounded length.
 pub(super) fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    for character in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
-        if line.len() + character.len_utf8() > LONGEST_MESSAGE {
-            line.push('…');
-            break;
-        }
-        line.push(character);
-    }
-    line
+    text::truncate(&text::one_line(text), LONGEST_MESSAGE)
 }
 
 #[cfg(test)]

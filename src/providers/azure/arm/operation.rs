@@ -99,7 +99,7 @@ pub(super) struct LongRunningOperation {
 /// The parts of an answer's body that speak of progress.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct OperationProgress {
+pub(super) struct OperationProgress {
     status: Value,
     error: Value,
     properties: Option<ProvisioningProperties>,
@@ -113,12 +113,12 @@ struct ProvisioningProperties {
 }
 
 impl OperationProgress {
-    fn of(response: &Response<Bytes>) -> Self {
-        let body = response.body();
+    /// Returns the parts of `body`, without a tree of all of it: that of a load balancer has megabytes.
+    pub(super) fn of(body: &[u8]) -> Self {
         serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).unwrap_or_default()
     }
 
-    fn provisioning_state(&self) -> Option<&str> {
+    pub(super) fn provisioning_state(&self) -> Option<&str> {
         self.properties.as_ref()?.provisioning_state.as_str()
     }
 }
@@ -241,7 +241,7 @@ impl LongRunningOperation {
             self.poll_target = PollTarget::Status(moved);
         }
         self.result = header_url(&self.resource, response, "location").or_else(|| self.result.take());
-        let progress = OperationProgress::of(response);
+        let progress = OperationProgress::of(response.body());
         match progress.status.as_str() {
             Some(word) => self.on_state(word, &progress.error, retry_after),
             None if response.status() == StatusCode::NO_CONTENT => Ok(self.finished()),
@@ -257,7 +257,7 @@ impl LongRunningOperation {
         if response.status() == StatusCode::ACCEPTED {
             return Ok(self.poll(retry_after));
         }
-        let progress = OperationProgress::of(response);
+        let progress = OperationProgress::of(response.body());
         match progress.provisioning_state().or_else(|| progress.status.as_str().filter(|_| progress.properties.is_none())) {
             Some(word) if operation_state(word) != OperationState::Succeeded => {
                 self.on_state(word, &progress.error, retry_after)
@@ -274,7 +274,7 @@ impl LongRunningOperation {
 
     /// Evaluates a response that is the resource itself.
     fn resource_step(&mut self, response: &Response<Bytes>, retry_after: Option<Duration>) -> StepResult {
-        let progress = OperationProgress::of(response);
+        let progress = OperationProgress::of(response.body());
         let object = response.body().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         match (self.kind, progress.provisioning_state()) {
             (OperationKind::Action, _) => Err(OperationFailure::Lost),

@@ -229,12 +229,6 @@ impl Drop for ListForMany {
     }
 }
 
-/// Next step of a waiter.
-enum WatchStep {
-    Heard(Option<Arc<Value>>),
-    Move(WatchMove),
-}
-
 impl WatchTicket {
     /// Waits until there is an event. `due`: when this write would poll its own operation. `start` starts a list without
     /// waiting for it.
@@ -296,12 +290,18 @@ impl WatchTicket {
     async fn entry(&self, deadline: Instant, start: impl Fn(ListForMany)) -> Option<Option<Arc<Value>>> {
         loop {
             let mut ended = self.collection.ended.subscribe();
-            let until = match self.step(Instant::now()) {
-                WatchStep::Heard(entry) => return Some(entry),
-                WatchStep::Move(WatchMove::PollAlone) => return None,
-                WatchStep::Move(WatchMove::WaitUntil(time)) => time.min(deadline),
-                WatchStep::Move(WatchMove::WaitForList) => deadline,
-                WatchStep::Move(WatchMove::List) => {
+            let next = {
+                let mut state = self.collection.state.lock();
+                if let Some(entry) = state.entries.remove(&self.waiter) {
+                    return Some(entry);
+                }
+                state.schedule.next(self.waiter, Instant::now())
+            };
+            let until = match next {
+                WatchMove::PollAlone => return None,
+                WatchMove::WaitUntil(time) => time.min(deadline),
+                WatchMove::WaitForList => deadline,
+                WatchMove::List => {
                     start(ListForMany::new(Arc::clone(&self.collection)));
                     deadline
                 }
@@ -311,14 +311,6 @@ impl WatchTicket {
             if Instant::now() >= deadline {
                 return None;
             }
-        }
-    }
-
-    fn step(&self, now: Instant) -> WatchStep {
-        let mut state = self.collection.state.lock();
-        match state.entries.remove(&self.waiter) {
-            Some(entry) => WatchStep::Heard(entry),
-            None => WatchStep::Move(state.schedule.next(self.waiter, now)),
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Instrument, debug, field};
 
 use super::{
-    ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransportError, TokenError,
+    ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransportError,
     answer::decode,
     budget::SendPermit,
     classify,
@@ -17,7 +17,7 @@ use super::{
     request::{RequestTemplate, RequestTokens},
     retry,
 };
-use crate::runtime::trace;
+use crate::{providers::azure::auth::AuthError, runtime::trace};
 
 impl ArmClient {
     /// Sends `template`, retrying until `deadline`, and returns the 2xx response.
@@ -134,9 +134,10 @@ impl ArmClient {
     async fn tokens(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<RequestTokens> {
         let provider = &self.shared.deps.tokens;
         let both = async { Ok(RequestTokens { bearer: provider.bearer().await?, auxiliary: provider.auxiliary().await? }) };
-        let refused = |error| match error {
-            TokenError::Refused(reason) => (ArmErrorClass::Unauthorized, format!("no token: {reason}")),
-            TokenError::Unavailable(reason) => (ArmErrorClass::Transient, format!("no token: {reason}")),
+        let refused = |error: AuthError| {
+            let is_transient = matches!(error, AuthError::Unreachable { .. });
+            let class = if is_transient { ArmErrorClass::Transient } else { ArmErrorClass::Unauthorized };
+            (class, format!("no token: {error}"))
         };
         let tokens = match timeout_at(deadline, both).await {
             Ok(tokens) => tokens.map_err(refused),

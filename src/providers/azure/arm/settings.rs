@@ -1,4 +1,4 @@
-//! Settings of requests to ARM: endpoint, user agent, timeouts. Plain data with checked construction.
+//! Settings of requests to ARM: endpoint, user agent, timeouts. Plain data with checked construction. Pure.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -45,19 +45,6 @@ pub struct ArmBackoff {
 impl Default for ArmBackoff {
     fn default() -> Self {
         Self { tries: 4, first: Duration::from_millis(500), factor: 2.0, jitter: 0.2, longest: Duration::from_secs(30) }
-    }
-}
-
-impl ArmBackoff {
-    /// Returns the smaller of both in each respect: how the legacy `cloudProviderBackoff*` fields bound it.
-    pub fn at_most(self, bound: Self) -> Self {
-        Self {
-            tries: self.tries.min(bound.tries).max(1),
-            first: self.first.min(bound.first),
-            factor: self.factor.min(bound.factor).max(1.0),
-            jitter: self.jitter.min(bound.jitter).max(0.0),
-            longest: self.longest.min(bound.longest),
-        }
     }
 }
 
@@ -130,19 +117,19 @@ pub(super) fn subscriptions(config: &AzureConfig) -> BTreeSet<String> {
 const MINIMUM_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 impl ArmBackoff {
-    /// Returns the limits of `cloudProviderBackoff` and related fields; no limit if it is off.
-    fn bound(config: &AzureConfig) -> Self {
-        let off = Self { tries: u32::MAX, first: Duration::MAX, factor: f64::MAX, jitter: f64::MAX, longest: Duration::MAX };
+    /// Returns the defaults, which `cloudProviderBackoff` and related fields lower. At least one try remains.
+    fn configured(config: &AzureConfig) -> Self {
+        let defaults = Self::default();
         if !config.cloud_provider_backoff {
-            return off;
+            return defaults;
         }
         let seconds = u64::try_from(config.cloud_provider_backoff_duration).unwrap_or_default();
         Self {
-            tries: u32::try_from(config.cloud_provider_backoff_retries).unwrap_or(1),
-            first: Duration::from_secs(seconds),
-            factor: config.cloud_provider_backoff_exponent,
-            jitter: config.cloud_provider_backoff_jitter,
-            ..off
+            tries: defaults.tries.min(u32::try_from(config.cloud_provider_backoff_retries).unwrap_or(1)).max(1),
+            first: defaults.first.min(Duration::from_secs(seconds)),
+            factor: defaults.factor.min(config.cloud_provider_backoff_exponent).max(1.0),
+            jitter: defaults.jitter.min(config.cloud_provider_backoff_jitter).max(0.0),
+            ..defaults
         }
     }
 }
@@ -156,7 +143,7 @@ impl ArmSettings {
         settings.azure_stack = azure_stack;
         settings.labelled_groups = Some(configured_groups(config));
         settings.labelled_subscriptions = Some(subscriptions(config));
-        settings.backoff = settings.backoff.at_most(ArmBackoff::bound(config));
+        settings.backoff = ArmBackoff::configured(config);
         if config.enable_minimum_retry_after {
             settings.polling.shortest_asked = MINIMUM_RETRY_AFTER;
         }
@@ -187,23 +174,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_legacy_fields_only_lower() {
-        let legacy = ArmBackoff {
-            tries: 6,
-            first: Duration::from_millis(100),
-            factor: 1.5,
-            jitter: 1.0,
-            longest: Duration::from_secs(300),
-        };
-        let bounded = ArmBackoff::default().at_most(legacy);
-        assert_eq!((bounded.tries, bounded.first.as_millis(), bounded.factor), (4, 100, 1.5));
-        assert_eq!((bounded.jitter, bounded.longest.as_secs()), (0.2, 30));
-        let none = ArmBackoff { tries: 0, first: Duration::ZERO, factor: 0.0, jitter: -1.0, longest: Duration::ZERO };
-        let bounded = ArmBackoff::default().at_most(none);
-        assert_eq!((bounded.tries, bounded.factor, bounded.jitter), (1, 1.0, 0.0), "never less than one try");
-    }
-
-    #[test]
     fn the_configuration_is_followed() {
         let plain = ArmSettings::configured(&AzureConfig::default(), "https://arm.example", false).unwrap();
         assert_eq!((plain.backoff, plain.polling), (ArmBackoff::default(), PollingPace::default()));
@@ -218,8 +188,20 @@ mod tests {
         let settings = ArmSettings::configured(&config, "https://arm.example", true).unwrap();
         assert_eq!((settings.user_agent.as_str(), settings.azure_stack, settings.backoff.tries), ("mine", true, 2));
         assert_eq!((settings.backoff.factor, settings.polling.shortest_asked), (1.5, MINIMUM_RETRY_AFTER));
-        let odd = AzureConfig { cloud_provider_backoff_retries: -3, cloud_provider_backoff_duration: -1, ..config };
-        let settings = ArmSettings::configured(&odd, "https://arm.example", false).unwrap();
-        assert_eq!((settings.backoff.tries, settings.backoff.first), (1, Duration::ZERO));
+        for (retries, seconds, exponent, jitter, expected) in [
+            (6, 300, 9.0, 1.0, (4, 500, 2.0, 0.2)),
+            (0, 0, 0.0, -1.0, (1, 0, 1.0, 0.0)),
+            (-3, -1, 1.5, 0.1, (1, 0, 1.5, 0.1)),
+        ] {
+            let config = AzureConfig {
+                cloud_provider_backoff_retries: retries,
+                cloud_provider_backoff_duration: seconds,
+                cloud_provider_backoff_exponent: exponent,
+                cloud_provider_backoff_jitter: jitter,
+                ..config.clone()
+            };
+            let ArmBackoff { tries, first, factor, jitter, .. } = ArmBackoff::configured(&config);
+            assert_eq!((tries, first.as_millis(), factor, jitter), expected, "the fields only lower the defaults");
+        }
     }
 }

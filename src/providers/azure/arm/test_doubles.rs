@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 
-use super::{ArmTransport, ArmTransportError, RequestCharge, RequestGate, TokenError, TokenProvider, Urgency};
+use super::{ArmTransport, ArmTransportError, RequestCharge, RequestGate, TokenProvider, Urgency};
+use crate::providers::azure::auth::AuthError;
 
 /// Answers every request with what the function returns.
 pub(in crate::providers::azure) struct Answers<F>(pub(in crate::providers::azure) F);
@@ -27,7 +28,7 @@ impl RequestGate for Open {
 
 #[async_trait]
 impl TokenProvider for Open {
-    async fn bearer(&self) -> Result<String, TokenError> {
+    async fn bearer(&self) -> Result<String, AuthError> {
         Ok("token".to_owned())
     }
     fn rejected(&self, _: &str) {}

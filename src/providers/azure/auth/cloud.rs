@@ -156,16 +156,12 @@ fn with_slash(url: &str) -> String {
     without_slash(url) + "/"
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
 struct CloudMetadataEntry {
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     resource_manager: String,
-    #[serde(default)]
     authentication: CloudAuthentication,
-    #[serde(default)]
     suffixes: CloudSuffixes,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn explain(result: &IdentityAnswer, requested: TokenRequestContext<'_
 fn explain_response(response: &http::Response<Bytes>, requested: TokenRequestContext<'_>) -> AuthError {
     let status = response.status();
     let refusal: IdentityErrorBody = serde_json::from_slice(response.body()).unwrap_or_default();
-    let line = safe_line(&error_text(&refusal), requested.secrets);
+    let line = safe_line(refusal.text(), requested.secrets);
     if status.is_client_error() && !matches!(status.as_u16(), 404 | 408 | 410 | 429) {
         let code = refusal.code();
         let field = field_for(&code).unwrap_or(requested.field);
@@ -65,17 +65,14 @@ fn explain_response(response: &http::Response<Bytes>, requested: TokenRequestCon
     }
 }
 
-/// Returns the text of an error: ARM and Key Vault send an object as `error`, Entra and IMDS a word and a description.
-fn error_text(refusal: &IdentityErrorBody) -> String {
-    let of_object = refusal.error.get("message").and_then(serde_json::Value::as_str);
-    match (refusal.error_description.is_empty(), of_object, refusal.error.as_str()) {
-        (false, _, _) => refusal.error_description.clone(),
-        (true, Some(text), _) | (true, None, Some(text)) => text.to_owned(),
-        _ => String::new(),
-    }
-}
-
 impl IdentityErrorBody {
+    /// Returns the text of the error: ARM and Key Vault send an object as `error`, Entra and IMDS a word and a description.
+    fn text(&self) -> &str {
+        let of_object = self.error.get("message").and_then(serde_json::Value::as_str);
+        let description = Some(self.error_description.as_str()).filter(|text| !text.is_empty());
+        description.or(of_object).or(self.error.as_str()).unwrap_or_default()
+    }
+
     fn code(&self) -> String {
         let of_object = self.error.get("code").and_then(serde_json::Value::as_str);
         match (self.error_codes.first(), of_object.or(self.error.as_str())) {

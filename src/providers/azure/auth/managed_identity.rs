@@ -25,18 +25,19 @@ const IMDS: &str = "http://169.254.169.254";
 
 /// Service that issues tokens for managed identities on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ManagedIdentityService {
-    /// The instance metadata service at this address.
-    Imds(String),
-    /// App Service, or what speaks its protocol.
-    AppService {
-        endpoint: String,
-        /// Header that web pages cannot send.
-        header: Secret,
-    },
+pub(super) struct ManagedIdentityService {
+    /// URL of the tokens.
+    endpoint: String,
+    /// Header of App Service, or of what speaks its protocol, that web pages cannot send; `None`: it is IMDS.
+    header: Option<Secret>,
 }
 
 impl ManagedIdentityService {
+    /// Returns the instance metadata service at the address `base`.
+    fn imds(base: &str) -> Self {
+        Self { endpoint: format!("{}/metadata/identity/oauth2/token", base.trim_end_matches('/')), header: None }
+    }
+
     /// Returns the service that the environment names. The order is the SDK's.
     pub(super) fn detect(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
         let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
@@ -49,37 +50,23 @@ impl ManagedIdentityService {
                 unsupported("IDENTITY_SERVER_THUMBPRINT", "Service Fabric")
             }
             (Some(endpoint), Some(header), _) => {
-                Ok(Self::AppService { endpoint: endpoint.clone(), header: Secret::new(header.clone()) })
+                Ok(Self { endpoint: endpoint.clone(), header: Some(Secret::new(header.clone())) })
             }
             (Some(_), None, _) if read("IMDS_ENDPOINT").is_some() => unsupported("IDENTITY_ENDPOINT", "Azure Arc"),
             (None, _, Some(_)) if read("MSI_SECRET").is_some() => unsupported("MSI_SECRET", "Azure ML"),
             (None, _, Some(_)) => unsupported("MSI_ENDPOINT", "Cloud Shell"),
-            _ => Ok(Self::Imds(read("IMDS_ENDPOINT").map_or_else(|| IMDS.to_owned(), Clone::clone))),
-        }
-    }
-
-    fn endpoint(&self) -> String {
-        match self {
-            Self::Imds(base) => format!("{}/metadata/identity/oauth2/token", base.trim_end_matches('/')),
-            Self::AppService { endpoint, .. } => endpoint.clone(),
-        }
-    }
-
-    fn field(&self) -> &'static str {
-        match self {
-            Self::Imds(_) => "IMDS_ENDPOINT",
-            Self::AppService { .. } => "IDENTITY_ENDPOINT",
+            _ => Ok(Self::imds(read("IMDS_ENDPOINT").map_or(IMDS, String::as_str))),
         }
     }
 
     /// Returns the request for a token for `resource`.
     fn request(&self, identity: &ManagedIdentityId, resource: &str) -> Result<http::Request<Bytes>, AuthError> {
-        let bad = |reason: String| AuthError::configuration(self.field(), reason);
-        let mut url = Url::parse(&self.endpoint()).map_err(|error| bad(format!("not a URL: {error}")))?;
-        let (version, resource_id) = match self {
-            Self::Imds(_) => ("2018-02-01", "msi_res_id"),
-            Self::AppService { .. } => ("2019-08-01", "mi_res_id"),
+        let (variable, version, resource_id) = match self.header {
+            None => ("IMDS_ENDPOINT", "2018-02-01", "msi_res_id"),
+            Some(_) => ("IDENTITY_ENDPOINT", "2019-08-01", "mi_res_id"),
         };
+        let bad = |reason: String| AuthError::configuration(variable, reason);
+        let mut url = Url::parse(&self.endpoint).map_err(|error| bad(format!("not a URL: {error}")))?;
         url.query_pairs_mut().append_pair("api-version", version).append_pair("resource", resource);
         match identity {
             ManagedIdentityId::System => {}
@@ -88,9 +75,9 @@ impl ManagedIdentityService {
             ManagedIdentityId::Object(id) => drop(url.query_pairs_mut().append_pair("object_id", id)),
         }
         let request = http::Request::get(url.as_str());
-        let request = match self {
-            Self::Imds(_) => request.header("metadata", "true"),
-            Self::AppService { header, .. } => request.header("x-identity-header", header.secret()),
+        let request = match &self.header {
+            None => request.header("metadata", "true"),
+            Some(header) => request.header("x-identity-header", header.secret()),
         };
         request.body(Bytes::new()).map_err(|_| bad("cannot be sent".to_owned()))
     }
@@ -113,13 +100,6 @@ impl ManagedIdentityFetcher {
             ManagedIdentityId::Object(id) => format!("the managed identity with object id {id}"),
         }
     }
-
-    fn secret(&self) -> &str {
-        match &self.service {
-            ManagedIdentityService::Imds(_) => "",
-            ManagedIdentityService::AppService { header, .. } => header.secret(),
-        }
-    }
 }
 
 #[async_trait]
@@ -130,10 +110,11 @@ impl TokenFetcher for ManagedIdentityFetcher {
         let good = result.as_ref().ok().filter(|response| response.status().is_success());
         let token = good.and_then(|response| read(response.body(), &self.clock));
         token.ok_or_else(|| {
-            let (identity, endpoint) = (self.name(), self.service.endpoint());
+            let ManagedIdentityService { endpoint, header } = &self.service;
             let field = "userAssignedIdentityID: is this identity assigned to the machine?";
-            let secrets = &[self.secret()];
-            explain(&result, TokenRequestContext { identity: &identity, endpoint: &endpoint, secrets, field })
+            let secrets = header.as_ref().map(Secret::secret);
+            let (identity, secrets) = (&self.name(), secrets.as_slice());
+            explain(&result, TokenRequestContext { identity, endpoint, secrets, field })
         })
     }
 }
@@ -171,11 +152,11 @@ mod tests {
 
     #[test]
     fn sources_in_the_order_of_the_sdk() {
-        assert_eq!(detect(&[]), Ok(ManagedIdentityService::Imds(IMDS.to_owned())));
+        assert_eq!(detect(&[]), Ok(ManagedIdentityService::imds(IMDS)));
         let moved = detect(&[("IMDS_ENDPOINT", "http://localhost:1/")]);
-        assert_eq!(moved, Ok(ManagedIdentityService::Imds("http://localhost:1/".to_owned())));
+        assert_eq!(moved, Ok(ManagedIdentityService::imds("http://localhost:1/")));
         let app = [("IDENTITY_ENDPOINT", "http://e"), ("IDENTITY_HEADER", "planted"), ("MSI_ENDPOINT", "http://m")];
-        assert!(matches!(detect(&app), Ok(ManagedIdentityService::AppService { .. })));
+        assert!(detect(&app).unwrap().header.is_some());
         assert!(!format!("{:?}", detect(&app)).contains("planted"));
         let app = [("IDENTITY_ENDPOINT", "e"), ("IDENTITY_HEADER", "h"), ("IDENTITY_SERVER_THUMBPRINT", "t")];
         for (variables, named) in [
@@ -191,19 +172,22 @@ mod tests {
 
     #[test]
     fn requests_name_the_identity_as_each_source_wants_it() {
-        let imds = ManagedIdentityService::Imds("http://imds/".to_owned());
-        let app = ManagedIdentityService::AppService { endpoint: "http://app/token".to_owned(), header: Secret::new("h") };
+        let imds = ManagedIdentityService::imds("http://imds/");
+        let app = ManagedIdentityService { endpoint: "http://app/token".to_owned(), header: Some(Secret::new("h")) };
         let id = || "a/b".to_owned();
         let imds_url = "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F";
         let app_url = "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F";
-        for (source, identity, url) in [
-            (&imds, ManagedIdentityId::System, imds_url.to_owned()),
-            (&imds, ManagedIdentityId::Resource(id()), format!("{imds_url}&msi_res_id=a%2Fb")),
-            (&app, ManagedIdentityId::Client(id()), format!("{app_url}&client_id=a%2Fb")),
+        for (source, identity, header, url) in [
+            (&imds, ManagedIdentityId::System, ("metadata", "true"), imds_url.to_owned()),
+            (&imds, ManagedIdentityId::Resource(id()), ("metadata", "true"), format!("{imds_url}&msi_res_id=a%2Fb")),
+            (&app, ManagedIdentityId::Resource(id()), ("x-identity-header", "h"), format!("{app_url}&mi_res_id=a%2Fb")),
+            (&app, ManagedIdentityId::Client(id()), ("x-identity-header", "h"), format!("{app_url}&client_id=a%2Fb")),
         ] {
-            assert_eq!(source.request(&identity, "https://aud/").unwrap().uri().to_string(), url);
+            let request = source.request(&identity, "https://aud/").unwrap();
+            assert_eq!(request.uri().to_string(), url);
+            assert_eq!(request.headers()[header.0], header.1);
         }
-        let bad = ManagedIdentityService::Imds("imds".to_owned()).request(&ManagedIdentityId::System, "x").unwrap_err();
+        let bad = ManagedIdentityService::imds("imds").request(&ManagedIdentityId::System, "x").unwrap_err();
         assert!(bad.is_configuration() && bad.to_string().starts_with("IMDS_ENDPOINT"), "{bad}");
     }
 

@@ -22,7 +22,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use super::{AuthError, roots::RootCertificatePaths};
+use super::{AuthError, roots};
 use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ impl ReqwestTransport {
     /// Creates a client as the environment wants it. Reads the certificate authorities; connects to nothing. The error names
     /// a variable.
     pub fn new(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
-        let mut builder = builder(tls(RootCertificatePaths::from_environment(environment).load())?);
+        let mut builder = builder(tls(roots::load(environment))?);
         let proxies = proxies(environment)?;
         let has_proxy = !proxies.is_empty();
         for proxy in proxies {

@@ -39,7 +39,7 @@ impl BearerToken {
     pub(super) fn new(secret: &Secret, now: Instant, lifetime: Duration) -> Option<Self> {
         let mut header = HeaderValue::try_from(format!("{SCHEME}{}", secret.secret())).ok()?;
         header.set_sensitive(true);
-        let good = !secret.secret().is_empty();
+        let good = !secret.secret().is_empty() && secret.secret().is_ascii();
         good.then(|| Self { header, lifetime: TokenLifetime { obtained: now, expires: now + lifetime.min(LONGEST_LIFE) } })
     }
 

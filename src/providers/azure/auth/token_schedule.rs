@@ -84,6 +84,7 @@ mod tests {
         let short = Some(TokenLifetime { obtained: start, expires: at(60) });
         let failed = |count, last| Some(FetchFailures { count, last: at(last), retry_after: None });
         let told = Some(FetchFailures { count: 1, last: at(3400), retry_after: Some(Duration::from_secs(50)) });
+        let long = Some(FetchFailures { count: 1, last: start, retry_after: Some(Duration::from_secs(86_400)) });
         let rows = [
             (0, None, None, TokenAction::Fetch),
             (0, hour, None, TokenAction::Use),
@@ -104,24 +105,10 @@ mod tests {
             (16, None, failed(5, 0), TokenAction::Fetch),
             (59, None, failed(60, 0), TokenAction::Refuse),
             (60, None, failed(60, 0), TokenAction::Fetch),
+            (300, None, long, TokenAction::Fetch),
         ];
         for (index, (now, life, failures, expected)) in rows.into_iter().enumerate() {
             assert_eq!(next_action(at(now), life, failures), expected, "row {index}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn patience_has_an_end() {
-        let start = Instant::now();
-        let failures = FetchFailures { count: 1, last: start, retry_after: Some(Duration::from_secs(86_400)) };
-        assert_eq!(next_action(start + LONGEST_RETRY_AFTER, None, Some(failures)), TokenAction::Fetch);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn invalidations_are_rare() {
-        let now = Instant::now() + Duration::from_secs(1000);
-        assert!(may_invalidate(now, None));
-        assert!(!may_invalidate(now, Some(now - Duration::from_secs(59))));
-        assert!(may_invalidate(now, Some(now - Duration::from_secs(60))));
     }
 }

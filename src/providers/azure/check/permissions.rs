@@ -1,4 +1,4 @@
-//! ARM permissions that the provider needs, with their scopes and purposes; and whether a set of grants covers them.
+//! ARM permissions that the provider needs, with their scopes and purposes; and whether a set of grants covers them. Pure.
 //!
 //! In: the configuration, and the grants that ARM lists for a scope. Out: the missing ones. The list has an action for each
 //! request that the configuration causes, and for each resource that a written document must refer to. Other references of

@@ -6,6 +6,7 @@ use super::{
     document::{YamlNode, YamlValue},
     finding::ConfigFinding,
 };
+use crate::runtime::text::one_line;
 
 /// Unknown keys that are reported one by one; the search for near names is not free.
 const MOST_UNKNOWN: usize = 50;
@@ -99,7 +100,7 @@ impl<'a> FieldReader<'a> {
 
 /// Returns the beginning of a key or name, without line breaks.
 pub(super) fn shown(key: &str) -> String {
-    key.chars().take(LONGEST_KEY).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    one_line(&key.chars().take(LONGEST_KEY).collect::<String>())
 }
 
 /// Returns the name that is a few slips away from `key`, if one is.

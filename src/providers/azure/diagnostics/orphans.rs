@@ -197,7 +197,7 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
             return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
         }
     };
-    if let Some(mismatch) = another_clusters(&request.nodes, &cloud.session.inventory.settings().group) {
+    if let Some(mismatch) = another_clusters(&request.nodes, &cloud.session.inventory.settings.group) {
         sighted.unread.push(format!("Services: {mismatch}"));
         return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
     }

@@ -119,10 +119,12 @@ pub fn addresses(machine: &Machine, subject: DescribedNode<'_>) -> Result<Vec<No
     let missing = |missing| MachineDescriptionError::NoAddress { machine: machine.id.to_string(), missing };
     let interface = primary_interface(machine).map_err(missing)?;
     let primary = primary_configuration(interface).map_err(missing)?;
-    let private = known(&primary.private_address)
+    let private = primary
+        .private_address
+        .as_deref()
         .ok_or_else(|| missing("the primary IP configuration of its primary network interface has no private address"))?;
     let mut addresses = vec![address(AddressType::InternalIP, private), address(AddressType::Hostname, subject.name)];
-    addresses.extend(known(&primary.public_address).map(|public| address(AddressType::ExternalIP, public)));
+    addresses.extend(primary.public_address.as_deref().map(|public| address(AddressType::ExternalIP, public)));
     if subject.ipv6 && !primary.ipv6 {
         addresses.extend(ipv6(interface));
     }
@@ -132,14 +134,10 @@ pub fn addresses(machine: &Machine, subject: DescribedNode<'_>) -> Result<Vec<No
 /// Returns the first IPv6 address with its public one, as the instance metadata service has them.
 fn ipv6(interface: &MachineInterface) -> Vec<NodeAddress> {
     let mut configurations = interface.ip_configurations.iter();
-    let found = configurations.find(|found| found.ipv6 && known(&found.private_address).is_some());
+    let found = configurations.find(|found| found.ipv6 && found.private_address.is_some());
     let texts =
         found.map(|it| [(AddressType::InternalIP, &it.private_address), (AddressType::ExternalIP, &it.public_address)]);
-    texts.into_iter().flatten().filter_map(|(type_, text)| Some(address(type_, known(text)?))).collect()
-}
-
-fn known(address: &Option<String>) -> Option<&str> {
-    address.as_deref().filter(|address| !address.is_empty())
+    texts.into_iter().flatten().filter_map(|(type_, text)| Some(address(type_, text.as_deref()?))).collect()
 }
 
 fn address(type_: AddressType, address: &str) -> NodeAddress {

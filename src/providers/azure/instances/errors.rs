@@ -39,21 +39,16 @@ pub fn from_write(error: &ArmError) -> CloudError {
 
 /// Returns advice for an operator about an error, where ARM's message has none.
 fn advice(error: &ArmError) -> Option<String> {
-    match (error.class, error.missing_permission()) {
-        (ArmErrorClass::Unauthorized, _) => {
-            Some("check the credentials in azure.json with `check-config --online`".to_owned())
-        }
-        (ArmErrorClass::Forbidden, Some(missing)) => {
-            Some(format!("grant the identity in azure.json {} on {}", missing.action, missing.scope))
-        }
-        (ArmErrorClass::Forbidden, None) => {
-            Some("see what the identity in azure.json may not do with `check-config --online`".to_owned())
-        }
-        (ArmErrorClass::ParentNotFound, _) => {
-            Some("check resourceGroup and subscriptionId in azure.json, and the labels of the node".to_owned())
-        }
-        _ => None,
+    if let (ArmErrorClass::Forbidden, Some(missing)) = (error.class, error.missing_permission()) {
+        return Some(format!("grant the identity in azure.json {} on {}", missing.action, missing.scope));
     }
+    let advice = match error.class {
+        ArmErrorClass::Unauthorized => "check the credentials in azure.json with `check-config --online`",
+        ArmErrorClass::Forbidden => "see what the identity in azure.json may not do with `check-config --online`",
+        ArmErrorClass::ParentNotFound => "check resourceGroup and subscriptionId in azure.json, and the labels of the node",
+        _ => return None,
+    };
+    Some(advice.to_owned())
 }
 
 #[cfg(test)]

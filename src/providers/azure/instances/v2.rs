@@ -7,14 +7,17 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    AzureInstances, EXISTENCE_MAX_AGE, Freshness, LIST_MAX_AGE, LookupError, Machine, MachineExistence, MachineQuery,
+    AzureInstances, EXISTENCE_MAX_AGE, LIST_MAX_AGE,
     describe::{self, DescribedNode},
     errors, existence,
     ownership::{self, NodeOwnership},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, Existence, InstanceMetadata, InstancesV2, SecondLook},
-    providers::azure::node,
+    providers::azure::{
+        inventory::{Freshness, LookupError, Machine, MachineExistence, MachineQuery},
+        node,
+    },
 };
 
 type InstanceLookupResult = Result<Arc<Machine>, LookupError>;
@@ -46,7 +49,7 @@ impl InstancesV2 for AzureInstances {
             return SecondLook::Silent("its machine is not known to be of Azure".to_owned());
         };
         match self.machine_existence(node, &query).await {
-            MachineExistence::Gone => self.lookup.second_look(&query, LIST_MAX_AGE).await,
+            MachineExistence::Gone => self.inventory.second_look(&query, LIST_MAX_AGE).await,
             MachineExistence::Unknown(reason) => SecondLook::Silent(reason),
             MachineExistence::Found(machine) => {
                 SecondLook::Silent(format!("{} exists again, recreated under the same name", machine.id))
@@ -57,7 +60,7 @@ impl InstancesV2 for AzureInstances {
     async fn is_unlisted(&self, node: &Node) -> CloudResult<bool> {
         match ownership::of_node(node) {
             NodeOwnership::Azure(query) if query.id.is_none() => {
-                self.lookup.is_unlisted(&query, LIST_MAX_AGE).await.map_err(CloudError::Failed)
+                self.inventory.is_unlisted(&query, LIST_MAX_AGE).await.map_err(CloudError::Failed)
             }
             _ => Ok(false),
         }
@@ -74,9 +77,8 @@ impl InstancesV2 for AzureInstances {
     }
 
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        let [metadata] = <[_; 1]>::try_from(self.metadata_of(&[node]).await)
-            .map_err(|_| CloudError::failed("the inventory did not answer"))?;
-        metadata
+        let metadata = self.metadata_of(&[node]).await.pop();
+        metadata.unwrap_or_else(|| Err(CloudError::failed("the inventory did not answer")))
     }
 
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
@@ -100,7 +102,7 @@ impl AzureInstances {
 
     /// Returns the state of the machine; if it seems to be another than `node`'s, it is read alone.
     async fn machine_existence(&self, node: &Node, query: &MachineQuery) -> MachineExistence {
-        let seen = self.lookup.check_existence(query, EXISTENCE_MAX_AGE).await;
+        let seen = self.inventory.check_existence(query, EXISTENCE_MAX_AGE).await;
         let is_another = match &seen {
             MachineExistence::Found(machine) => {
                 let mut scheme = self.uuid_evidence.lock();
@@ -109,7 +111,7 @@ impl AzureInstances {
             }
             MachineExistence::Gone | MachineExistence::Unknown(_) => false,
         };
-        if is_another { self.lookup.check_existence_directly(query, EXISTENCE_MAX_AGE).await } else { seen }
+        if is_another { self.inventory.check_existence_directly(query, EXISTENCE_MAX_AGE).await } else { seen }
     }
 
     /// Returns the metadata of all nodes: one lookup for all, and a second, uncached one for those whose machine was
@@ -117,7 +119,7 @@ impl AzureInstances {
     async fn metadata_of(&self, nodes: &[&Node]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         let (owned, queries): (Vec<(usize, &Node)>, Vec<MachineQuery>) =
             nodes.iter().enumerate().filter_map(|(at, node)| Some(((at, *node), ownership::metadata_query(node)?))).unzip();
-        let mut found = self.lookup.look_up(&queries, Freshness::Cached).await;
+        let mut found = self.inventory.look_up(&queries, Freshness::Cached).await;
         self.learn_system_uuids(&owned, &found);
         self.reread_stale(&queries, &owned, &mut found).await;
 
@@ -151,7 +153,7 @@ impl AzureInstances {
             return;
         }
         let stale_queries: Vec<MachineQuery> = stale.iter().map(|at| queries[*at].clone()).collect();
-        let newer = self.lookup.look_up(&stale_queries, Freshness::Within(EXISTENCE_MAX_AGE)).await;
+        let newer = self.inventory.look_up(&stale_queries, Freshness::Within(EXISTENCE_MAX_AGE)).await;
         stale.into_iter().zip(newer).for_each(|(at, newer)| found[at] = newer);
     }
 

@@ -1,10 +1,13 @@
-//! From ARM's records to [`Machine`]s.
+//! From ARM's records to [`Machine`]s. Pure.
 
 use std::collections::BTreeMap;
 
 use super::{
     Machine, MachineInterface, MachineIpConfiguration, MachineKind,
-    records::{InterfaceRecord, InterfaceReferenceRecord, PublicIpRecord, ScaleSetRecord, VmRecord, VmRecordProperties},
+    records::{
+        InterfaceRecord, InterfaceReferenceRecord, IpConfigurationRecord, PublicIpRecord, ScaleSetRecord, VmRecord,
+        VmRecordProperties,
+    },
 };
 use crate::providers::azure::arm::{ResourceId, api, spelling};
 
@@ -23,14 +26,11 @@ pub(super) struct ScaleSetSummary {
 /// Returns a scale set; `None` when its id is none.
 pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSetSummary> {
     let id = ResourceId::parse(&record.id).ok()?;
-    let properties = record.properties.as_ref();
-    let mode = properties.and_then(|it| it.orchestration_mode.as_deref()).unwrap_or_default();
-    let os = properties.and_then(|it| it.virtual_machine_profile.as_ref()?.os_profile.as_ref());
-    let prefix = os.and_then(|it| it.computer_name_prefix.clone()).filter(|prefix| !prefix.is_empty());
+    let prefix = record.properties.virtual_machine_profile.os_profile.computer_name_prefix;
     Some(ScaleSetSummary {
-        prefix: prefix.unwrap_or_else(|| id.name().to_owned()),
-        flexible: spelling::same_word(mode, "Flexible"),
-        capacity: record.sku.and_then(|sku| sku.capacity).map(|capacity| capacity as usize),
+        prefix: if prefix.is_empty() { id.name().to_owned() } else { prefix },
+        flexible: spelling::same_word(&record.properties.orchestration_mode, "Flexible"),
+        capacity: record.sku.capacity.map(|capacity| capacity as usize),
         id,
     })
 }
@@ -40,27 +40,25 @@ pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSetSummary> {
 /// Interfaces have an ID but no addresses yet. `None` if the record has no ID.
 pub(super) fn machine(record: VmRecord) -> Option<(Machine, bool)> {
     let id = ResourceId::parse(&record.id).ok()?;
-    let properties = record.properties.unwrap_or_default();
+    let properties = record.properties;
     let kind = kind_of(&id, record.instance_id, &properties)?;
-    let view = properties.instance_view;
-    let has_view = view.is_some();
-    let sku = record.sku.and_then(|sku| sku.name);
-    let size = properties.hardware_profile.and_then(|hardware| hardware.vm_size);
     // An instance may be of another size than its hardware profile repeats from the model; upstream reads the sku.
-    let vm_size = if matches!(kind, MachineKind::ScaleSetInstance { .. }) { sku } else { size };
-    let references = properties.network_profile.and_then(|network| network.network_interfaces);
+    let is_instance = matches!(kind, MachineKind::ScaleSetInstance { .. });
+    let vm_size = if is_instance { record.sku.name } else { properties.hardware_profile.vm_size };
+    let has_view = properties.instance_view.is_some();
+    let view = properties.instance_view.unwrap_or_default();
     let machine = Machine {
         name: record.name.unwrap_or_else(|| id.name().to_owned()),
         kind,
-        computer_name: properties.os_profile.and_then(|os| os.computer_name).unwrap_or_default(),
-        vm_id: properties.vm_id.unwrap_or_default(),
-        vm_size: vm_size.unwrap_or_default(),
-        location: record.location.unwrap_or_default(),
-        zone: record.zones.and_then(|zones| zones.into_iter().next()),
-        fault_domain: view.as_ref().and_then(|view| view.platform_fault_domain),
-        provisioning_state: properties.provisioning_state.unwrap_or_default(),
-        power_state: view.and_then(|view| power_state(view.statuses?.into_iter().filter_map(|status| status.code))),
-        interfaces: without_addresses(references.unwrap_or_default()),
+        computer_name: properties.os_profile.computer_name,
+        vm_id: properties.vm_id,
+        vm_size,
+        location: record.location,
+        zone: record.zones.into_iter().next(),
+        fault_domain: view.platform_fault_domain,
+        provisioning_state: properties.provisioning_state,
+        power_state: power_state(view.statuses.iter().map(|status| status.code.as_str())),
+        interfaces: without_addresses(&properties.network_profile.network_interfaces),
         id,
     };
     Some((machine, has_view))
@@ -71,28 +69,26 @@ fn kind_of(id: &ResourceId, instance_id: Option<String>, properties: &VmRecordPr
         let instance_id = instance_id.unwrap_or_else(|| id.name().to_owned());
         return Some(MachineKind::ScaleSetInstance { scale_set: id.parent()?, instance_id });
     }
-    let parsed = |reference: &super::records::ResourceReference| ResourceId::parse(&reference.id).ok();
-    if let Some(scale_set) = properties.virtual_machine_scale_set.as_ref().and_then(parsed) {
+    if let Ok(scale_set) = ResourceId::parse(&properties.virtual_machine_scale_set.id) {
         return Some(MachineKind::FlexInstance { scale_set });
     }
-    let set = properties.availability_set.as_ref().and_then(parsed);
+    let set = ResourceId::parse(&properties.availability_set.id);
     Some(set.map_or(MachineKind::Standalone, |set| MachineKind::AvailabilitySet { set }))
 }
 
-fn power_state(mut codes: impl Iterator<Item = String>) -> Option<String> {
+fn power_state<'a>(mut codes: impl Iterator<Item = &'a str>) -> Option<String> {
     const PREFIX: &str = "PowerState/";
-    codes.find_map(|code| spelling::strip_start(&code, PREFIX).map(str::to_owned))
+    codes.find_map(|code| spelling::strip_start(code, PREFIX).map(str::to_owned))
 }
 
-fn without_addresses(references: Vec<InterfaceReferenceRecord>) -> Vec<MachineInterface> {
-    let single = references.len() == 1;
-    let flagged =
-        |reference: &InterfaceReferenceRecord| reference.properties.as_ref().and_then(|it| it.primary) == Some(true);
-    let interface = |reference: InterfaceReferenceRecord| {
+fn without_addresses(references: &[InterfaceReferenceRecord]) -> Vec<MachineInterface> {
+    let is_single = references.len() == 1;
+    let interface = |reference: &InterfaceReferenceRecord| {
         let id = ResourceId::parse(&reference.id).ok()?;
-        Some(MachineInterface { id, primary: single || flagged(&reference), ip_configurations: Vec::new() })
+        let primary = is_single || reference.properties.primary;
+        Some(MachineInterface { id, primary, ip_configurations: Vec::new() })
     };
-    references.into_iter().filter_map(interface).collect()
+    references.iter().filter_map(interface).collect()
 }
 
 /// Addresses of public IPs, by id.
@@ -100,30 +96,26 @@ pub(super) type PublicIpAddressById = BTreeMap<ResourceId, String>;
 
 /// Returns the addresses of public IPs; those without one are left out.
 pub(super) fn public_addresses(records: Vec<PublicIpRecord>) -> PublicIpAddressById {
-    let address = |record: PublicIpRecord| {
-        let address = record.properties?.ip_address.filter(|address| !address.is_empty())?;
-        Some((ResourceId::parse(&record.id).ok()?, address))
-    };
-    records.into_iter().filter_map(address).collect()
+    let assigned = records.into_iter().filter(|record| !record.properties.ip_address.is_empty());
+    assigned.filter_map(|record| Some((ResourceId::parse(&record.id).ok()?, record.properties.ip_address))).collect()
 }
 
 /// Returns an interface with its addresses; `None` when the record has no id.
 pub(super) fn interface(record: InterfaceRecord, addresses: &PublicIpAddressById) -> Option<MachineInterface> {
     let id = ResourceId::parse(&record.id).ok()?;
-    let properties = record.properties.unwrap_or_default();
-    let configurations = properties.ip_configurations.unwrap_or_default().into_iter().map(|it| it.properties);
-    let configuration = |it: super::records::IpConfigurationRecordProperties| MachineIpConfiguration {
-        primary: it.primary.unwrap_or_default(),
-        ipv6: spelling::is_word(it.private_ip_address_version.as_deref(), "IPv6"),
-        private_address: it.private_ip_address.filter(|address| !address.is_empty()),
-        public_address: it.public_ip_address.and_then(|it| addresses.get(&ResourceId::parse(&it.id).ok()?).cloned()),
+    let public_address = |id: &str| addresses.get(&ResourceId::parse(id).ok()?).cloned();
+    let configuration = |IpConfigurationRecord { properties: it }| MachineIpConfiguration {
+        primary: it.primary,
+        ipv6: spelling::same_word(&it.private_ip_address_version, "IPv6"),
+        public_address: public_address(&it.public_ip_address.id),
+        private_address: Some(it.private_ip_address).filter(|address| !address.is_empty()),
     };
-    let mut ip_configurations: Vec<_> = configurations.map(|it| it.map(configuration).unwrap_or_default()).collect();
+    let mut ip_configurations: Vec<_> = record.properties.ip_configurations.into_iter().map(configuration).collect();
     // A sole one is the primary one, whatever its flag says.
     if let [only] = ip_configurations.as_mut_slice() {
         only.primary = true;
     }
-    Some(MachineInterface { id, primary: properties.primary.unwrap_or_default(), ip_configurations })
+    Some(MachineInterface { id, primary: record.properties.primary, ip_configurations })
 }
 
 /// Fills the machine's interfaces from those read; answers whether each was among them. Order and, where the machine's document

@@ -20,16 +20,8 @@ const SURROUNDINGS: &[&str] = &[
     "endpoint",
     "route",
 ];
-/// Codes that do so at any position in the error.
-const MISSING_PARENTS: &[&str] = &[
-    "ParentResourceNotFound",
-    "ResourceGroupNotFound",
-    "ResourceGroupBeingDeleted",
-    "SubscriptionNotFound",
-    "InvalidSubscriptionId",
-    "VirtualMachineScaleSetNotFound",
-    "VMScaleSetNotFound",
-];
+/// Codes that do so at any position in the error, besides those of class `ParentNotFound`.
+const MISSING_SCALE_SET: &[&str] = &["VirtualMachineScaleSetNotFound", "VMScaleSetNotFound"];
 
 /// Names of a scale set in codes, and of an instance of one.
 const SCALE_SET: &[&str] = &["scaleset", "vmss"];
@@ -55,7 +47,8 @@ fn speaks_of_surroundings(error: &ArmError) -> bool {
     let speaks_of = |words: &[&str]| words.iter().any(|word| code.contains(word));
     speaks_of(SURROUNDINGS)
         || (speaks_of(SCALE_SET) && !speaks_of(INSTANCE))
-        || MISSING_PARENTS.iter().any(|code| error.mentions(code))
+        || error.mentions_class(ArmErrorClass::ParentNotFound)
+        || MISSING_SCALE_SET.iter().any(|code| error.mentions(code))
         || error.names_a_parent()
 }
 

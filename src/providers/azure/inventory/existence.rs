@@ -50,7 +50,8 @@ pub(super) fn check_existence(view: &QueryView<'_>) -> QueryEvaluation<MachineEx
 /// ID needs no guess.
 fn was_known(view: &QueryView<'_>, ids: &[ResourceId]) -> bool {
     let name = names::key(&view.question.query.node_name);
-    let seen = |id| view.snapshot.absence(id).and_then(|absence| absence.node_name.as_ref()) == Some(&name);
+    let seen =
+        |id: &ResourceId| view.snapshot.absences.get(id).and_then(|absence| absence.node_name.as_ref()) == Some(&name);
     view.question.query.id.is_some() || ids.iter().any(seen)
 }
 
@@ -91,7 +92,7 @@ fn candidate_ids(view: &QueryView<'_>) -> Result<Vec<ResourceId>, QueryEvaluatio
 ///
 /// The error is the verdict where it exists, is not the node's, or could not be read.
 fn unless_absent(view: &QueryView<'_>, id: &ResourceId) -> Result<Option<RequiredRead>, MachineExistence> {
-    let state = match view.snapshot.entry(id) {
+    let state = match view.snapshot.entries.get(id) {
         Some(entry) => unless_present(view, id, entry)?,
         None => view.candidate(id, view.list_scope(id).filter(shows_power_state)),
     };
@@ -149,19 +150,19 @@ fn with_fresh_power(view: &QueryView<'_>, entry: &MachineEntry) -> Arc<Machine> 
 /// Checks the surroundings of a machine that ARM reports as missing. The error describes the anomaly.
 fn check_surroundings(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<Result<(), String>> {
     let group = group_of(id);
-    let existing = view.snapshot.absence(id).and_then(|absence| absence.scale_set.clone());
+    let existing = view.snapshot.absences.get(id).and_then(|absence| absence.scale_set.clone());
     let Some(set) = uniform_set_of(id).or(existing) else { return check_group_not_empty(view, &group, id) };
     match read_if_stale(view, ArmRead::ScaleSets(group.clone())) {
         Some(step) => return step,
         None if view.snapshot.scale_sets(&group).iter().any(|it| it.id == set) => {
-            return match view.snapshot.absence(id) {
+            return match view.snapshot.absences.get(id) {
                 Some(_) => QueryEvaluation::Done(Ok(())),
                 None => QueryEvaluation::Done(Err(format!("ARM does not find the parent of {id}, but lists it"))),
             };
         }
         None => {}
     }
-    let missing = view.snapshot.absence(&set).is_some_and(|absence| fresh(view, absence.at));
+    let missing = view.snapshot.absences.get(&set).is_some_and(|absence| fresh(view, absence.at));
     if !missing {
         let exists = QueryEvaluation::Done(Err(format!("scale set {} exists, but ARM does not list it", set.name())));
         return read_if_stale(view, ArmRead::ScaleSet(set)).unwrap_or(exists);
@@ -180,14 +181,14 @@ fn check_group_not_empty(
     missing: &ResourceId,
 ) -> QueryEvaluation<Result<(), String>> {
     let lost = |entry: &&MachineEntry| match &entry.machine.kind {
-        MachineKind::ScaleSetInstance { scale_set, .. } => view.snapshot.absence(scale_set).is_some(),
+        MachineKind::ScaleSetInstance { scale_set, .. } => view.snapshot.absences.contains_key(scale_set),
         _ => entry.machine.id == *missing,
     };
     let siblings = || siblings(view.snapshot, group).filter(|entry| !lost(entry));
     if siblings().any(|entry| fresh(view, entry.read_at)) {
         return QueryEvaluation::Done(Ok(()));
     }
-    let absences = view.snapshot.absences().filter(|(id, absence)| fresh(view, absence.at) && is_in(id, group));
+    let absences = view.snapshot.absences.iter().filter(|(id, absence)| fresh(view, absence.at) && is_in(id, group));
     // A sibling whose scale set is gone as well proves nothing.
     let orphaned =
         |read: &RequiredRead| view.failure_of(read).is_some_and(|error| error.class == ArmErrorClass::ParentNotFound);
@@ -209,7 +210,7 @@ fn check_group_not_empty(
 }
 
 fn siblings<'a>(snapshot: &'a InventorySnapshot, group: &'a ResourceId) -> impl Iterator<Item = &'a MachineEntry> {
-    snapshot.entries().filter(move |entry| entry.missing_since.is_none() && is_in(&entry.machine.id, group))
+    snapshot.entries.values().filter(move |entry| entry.missing_since.is_none() && is_in(&entry.machine.id, group))
 }
 
 fn fresh(view: &QueryView<'_>, at: tokio::time::Instant) -> bool {

@@ -1,4 +1,4 @@
-//! Names of nodes, and their machines.
+//! Names of nodes, and their machines. Pure.
 //!
 //! An instance of a uniform scale set is named after the set's prefix and its own number in base 36, six characters wide.
 //! Upstream: `pkg/provider/azure_vmss_cache.go`, `pkg/provider/azure_vmss.go` (`extractScaleSetNameByProviderID` and

@@ -76,7 +76,7 @@ pub(super) fn due(
     let old = |read: &ArmRead, ttl: Duration| {
         snapshot.last_read(read).is_none_or(|stamp| now.saturating_duration_since(stamp.read_at) > ttl)
     };
-    let mut groups: BTreeSet<ResourceId> = snapshot.groups().cloned().collect();
+    let mut groups: BTreeSet<ResourceId> = snapshot.scale_sets.keys().cloned().collect();
     groups.insert(settings.group.clone());
     let mut reads: Vec<(ArmRead, Duration)> = Vec::new();
     for group in groups {
@@ -100,10 +100,10 @@ pub(super) fn due(
         ListScope::Uniform(_) => settings.instances_ttl,
         ListScope::Flex(_) | ListScope::Group(_) => settings.flex_ttl.max(settings.standard_ttl),
     };
-    let with_interfaces = snapshot.entries().filter(|entry| !entry.machine.interfaces.is_empty());
+    let with_interfaces = snapshot.entries.values().filter(|entry| !entry.machine.interfaces.is_empty());
     let scopes: BTreeSet<ListScope> = with_interfaces.map(|entry| ListScope::of_interfaces(&entry.machine)).collect();
     reads.extend(scopes.into_iter().map(|scope| (ArmRead::Interfaces(scope.clone()), ttl(&scope))));
-    let failed = snapshot.failures().filter(|(read, _)| read.is_list());
+    let failed = snapshot.failures.iter().filter(|(read, _)| read.is_list());
     let failed = failed.map(|(read, (_, error))| match InventorySnapshot::is_of_missing_set(read, error) {
         true => ArmRead::ScaleSets(super::read::group_of(read.subject())),
         false => read.clone(),
@@ -116,7 +116,7 @@ pub(super) fn due(
 
 /// Returns the list whose place a single read takes; `None` for others.
 pub(super) fn list_of(read: &ArmRead, snapshot: &InventorySnapshot) -> Option<ArmRead> {
-    let scope = |id| snapshot.entry(id).map(|entry| entry.machine.as_ref());
+    let scope = |id: &ResourceId| snapshot.entries.get(id).map(|entry| entry.machine.as_ref());
     match read {
         ArmRead::Machine(id) => {
             let uniform = super::read::uniform_set_of(id).map(ListScope::Uniform);
@@ -132,7 +132,7 @@ pub(super) fn list_of(read: &ArmRead, snapshot: &InventorySnapshot) -> Option<Ar
 fn cost(list: &ArmRead, id: &ResourceId, snapshot: &InventorySnapshot) -> usize {
     match list {
         ArmRead::Interfaces(ListScope::Group(_)) => {
-            snapshot.entry(id).map_or(1, |entry| entry.machine.interfaces.len().max(1))
+            snapshot.entries.get(id).map_or(1, |entry| entry.machine.interfaces.len().max(1))
         }
         _ => 1,
     }
@@ -143,7 +143,7 @@ fn size(list: &ArmRead, snapshot: &InventorySnapshot) -> Option<usize> {
         ArmRead::Interfaces(ListScope::Group(group)) => {
             let read = snapshot.last_read(list).map(|stamp| stamp.items);
             let scope = ListScope::Group(group.clone());
-            let existing = snapshot.entries().filter(|entry| scope.lists_interfaces(&entry.machine)).count();
+            let existing = snapshot.entries.values().filter(|entry| scope.lists_interfaces(&entry.machine)).count();
             let is_listed =
                 |set: &ScaleSetSummary| snapshot.last_read(&ArmRead::Machines(ListScope::Flex(set.id.clone()))).is_some();
             let listed = snapshot.last_read(&ArmRead::Machines(ListScope::Group(group.clone()))).is_some()

@@ -2,13 +2,17 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
     InventorySettings, MachineKind,
     read::{ArmRead, group_of},
     snapshot::InventorySnapshot,
+};
+use crate::{
+    providers::azure::arm::ArmError,
+    status::{FailureClass, InventoryStatus, ListStatus, ReadFailure},
 };
 
 /// So many failures of single reads are shown, the newest.
@@ -19,16 +23,17 @@ pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings,
     // A group that a label names must not make the whole cluster wait.
     let ours = |read: &ArmRead| *read.subject() == settings.group || group_of(read.subject()) == settings.group;
     let mut failed = snapshot
-        .failures()
+        .failures
+        .iter()
         .filter(|(read, (_, error))| read.is_list() && ours(read) && !InventorySnapshot::is_of_missing_set(read, error));
     if let Some((read, (_, error))) = failed.next() {
         return Err(format!("cannot list {read}: {error}"));
     }
     let group = settings.group.name();
-    let present = snapshot.entries().filter(|entry| entry.missing_since.is_none()).count();
-    let existing = snapshot.entries().count();
+    let present = snapshot.entries.values().filter(|entry| entry.missing_since.is_none()).count();
+    let existing = snapshot.entries.len();
     if existing == 0 && snapshot.lists().next().is_none() {
-        let failure = snapshot.failures().next().map(|(read, (_, error))| format!(": {read}: {error}"));
+        let failure = snapshot.failures.iter().next().map(|(read, (_, error))| format!(": {read}: {error}"));
         return Err(format!("nothing has been read from ARM yet{}", failure.unwrap_or_default()));
     }
     if present == 0 && existing > 0 {
@@ -49,37 +54,46 @@ pub(super) fn age(snapshot: &InventorySnapshot, now: Instant) -> Option<Duration
     snapshot.lists().map(|(_, stamp)| now.saturating_duration_since(stamp.read_at)).max()
 }
 
-/// Counts, ages and errors: of each list when it last succeeded, with how many items, and what failed since.
-pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> Value {
-    let count = |kind: fn(&MachineKind) -> bool| snapshot.entries().filter(|entry| kind(&entry.machine.kind)).count();
+/// Returns counts, ages and errors: of each list when it last succeeded, with how many items, and what failed since.
+pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> InventoryStatus {
+    let count = |kind: fn(&MachineKind) -> bool| snapshot.entries.values().filter(|entry| kind(&entry.machine.kind)).count();
     let age = |at: Instant| now.saturating_duration_since(at).as_secs();
+    let class = |error: &ArmError| FailureClass::named(&format!("{:?}", error.class));
+    let list = |read: &ArmRead| ListStatus {
+        list: read.to_string(),
+        id: read.subject().as_str().to_owned(),
+        ..ListStatus::default()
+    };
     let mut lists = BTreeMap::new();
     for (read, stamp) in snapshot.lists() {
-        lists.insert(name(read), json!({"list": read.to_string(), "id": read.subject().as_str(), "items": stamp.items, "ageSeconds": age(stamp.read_at)}));
+        let (items, age_seconds) = (Some(stamp.items), Some(age(stamp.read_at)));
+        lists.insert(name(read), ListStatus { items, age_seconds, ..list(read) });
     }
-    let (of_lists, mut singles): (Vec<_>, Vec<_>) = snapshot.failures().partition(|(read, _)| read.is_list());
+    let (of_lists, mut singles): (Vec<_>, Vec<_>) = snapshot.failures.iter().partition(|(read, _)| read.is_list());
     for (read, (at, error)) in of_lists {
-        let list =
-            lists.entry(name(read)).or_insert_with(|| json!({"list": read.to_string(), "id": read.subject().as_str()}));
-        list["lastError"] = json!(error.to_string());
-        list["lastErrorClass"] = json!(format!("{:?}", error.class));
-        list["lastErrorAgeSeconds"] = json!(age(*at));
+        let list = lists.entry(name(read)).or_insert_with(|| list(read));
+        list.last_error = Some(error.to_string());
+        list.last_error_class = Some(class(error));
+        list.last_error_age_seconds = Some(age(*at));
     }
     singles.sort_by_key(|(_, (at, _))| Reverse(*at));
-    let failures = singles
-        .iter()
-        .take(SHOWN)
-        .map(|(read, (at, error))| json!({"read": read.to_string(), "error": error.to_string(), "class": format!("{:?}", error.class), "ageSeconds": age(*at)}));
-    json!({
-        "machines": {
+    let failure = |(read, (at, error)): &(&ArmRead, &(Instant, ArmError))| ReadFailure {
+        read: read.to_string(),
+        error: error.to_string(),
+        class: class(error),
+        age_seconds: age(*at),
+    };
+    InventoryStatus {
+        machines: json!({
             "uniform": count(|kind| matches!(kind, MachineKind::ScaleSetInstance { .. })),
             "flexible": count(|kind| matches!(kind, MachineKind::FlexInstance { .. })),
             "other": count(|kind| matches!(kind, MachineKind::AvailabilitySet { .. } | MachineKind::Standalone)),
-            "missing": snapshot.entries().filter(|entry| entry.missing_since.is_some()).count(),
-        },
-        "lists": lists.into_values().collect::<Vec<_>>(),
-        "failures": failures.collect::<Vec<_>>(),
-    })
+            "missing": snapshot.entries.values().filter(|entry| entry.missing_since.is_some()).count(),
+        }),
+        lists: lists.into_values().collect(),
+        failures: singles.iter().take(SHOWN).map(failure).collect(),
+        ..InventoryStatus::default()
+    }
 }
 
 fn name(read: &ArmRead) -> String {

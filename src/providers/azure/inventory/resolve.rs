@@ -131,7 +131,7 @@ impl<'a> QueryView<'a> {
     /// Returns the known entry of the machine.
     pub(super) fn known(&self) -> Option<&'a MachineEntry> {
         match &self.question.query.id {
-            Some(id) => self.snapshot.entry(id),
+            Some(id) => self.snapshot.entries.get(id),
             None => self.snapshot.by_name(&self.question.group, &self.question.query.node_name),
         }
     }
@@ -180,7 +180,7 @@ impl<'a> QueryView<'a> {
     /// gone.
     fn has_no_list(&self, list: &ArmRead) -> bool {
         let missing = |class| matches!(class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound);
-        let failure = self.snapshot.failure(list).filter(|(at, _)| self.question.answered_by_failure(*at));
+        let failure = self.snapshot.failures.get(list).filter(|(at, _)| self.question.answered_by_failure(*at));
         failure.is_some_and(|(_, error)| missing(error.class))
     }
 
@@ -197,7 +197,7 @@ impl<'a> QueryView<'a> {
     /// Returns the failure that already answers the need.
     pub(super) fn failure_of(&self, need: &RequiredRead) -> Option<&'a ArmError> {
         let (single, list) = need.alternatives();
-        let failures = [Some(single), list].into_iter().flatten().filter_map(|read| self.snapshot.failure(&read));
+        let failures = [Some(single), list].into_iter().flatten().filter_map(|read| self.snapshot.failures.get(&read));
         failures.filter(|(at, _)| self.question.answered_by_failure(*at)).map(|(_, error)| error).next()
     }
 
@@ -216,7 +216,7 @@ impl<'a> QueryView<'a> {
     /// Returns the state of a machine that is not in the snapshot. `list`: the list that might have it.
     pub(super) fn candidate(&self, id: &ResourceId, list: Option<ListScope>) -> CandidateState {
         let absent_ttl = self.settings.absent_ttl;
-        if self.snapshot.absence(id).is_some_and(|absence| self.question.fresh(absence.at, absent_ttl)) {
+        if self.snapshot.absences.get(id).is_some_and(|absence| self.question.fresh(absence.at, absent_ttl)) {
             return CandidateState::Absent;
         }
         let listed = uniform_set_of(id)
@@ -261,7 +261,7 @@ impl<'a> QueryView<'a> {
     fn instance_candidate(&self, set: &ResourceId, id: &ResourceId) -> CandidateState {
         let scope = ListScope::Uniform(set.clone());
         // The number leads to a machine of another name: this set counts differently, and only its list is conclusive.
-        match self.snapshot.entry(id).is_some_and(|entry| !entry.machine.node_name().is_empty()) {
+        match self.snapshot.entries.get(id).is_some_and(|entry| !entry.machine.node_name().is_empty()) {
             true => self.list_candidate(scope, self.settings.absent_ttl),
             false => self.candidate(id, Some(scope)),
         }
@@ -290,7 +290,7 @@ impl<'a> QueryView<'a> {
         let list = ListScope::Group(self.question.group.clone());
         let listed = self.is_listed(&ArmRead::Machines(list.clone()), self.one_absent_ttl());
         // Known under this id but not by this name: a machine of a flexible set.
-        if self.snapshot.entry(&id).is_some() || (listed && !self.question.is_existence_check) {
+        if self.snapshot.entries.contains_key(&id) || (listed && !self.question.is_existence_check) {
             return vec![CandidateState::Absent];
         }
         vec![self.candidate(&id, Some(list))]

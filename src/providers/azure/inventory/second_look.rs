@@ -18,11 +18,11 @@ use crate::{cloud_provider::SecondLook, providers::azure::arm::ResourceId};
 /// Returns the verdict of the lists on the machine of the query.
 pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {
     let Some(id) = &view.question.query.id else { return silent("the Node has no provider id") };
-    let (absence, group) = (view.snapshot.absence(id), group_of(id));
+    let (absence, group) = (view.snapshot.absences.get(id), group_of(id));
     let Some(set) = uniform_set_of(id).or_else(|| absence?.scale_set.clone()) else {
         return absence.map_or_else(|| not_absent(view, id), |it| in_list(view, it, ListScope::Group(group), None));
     };
-    let denied = absence.or_else(|| view.snapshot.absence(&set)).map(|it| it.since);
+    let denied = absence.or_else(|| view.snapshot.absences.get(&set)).map(|it| it.since);
     if let Some(step) = unless_read(view, ArmRead::ScaleSets(group.clone()), denied) {
         return step;
     }
@@ -36,7 +36,7 @@ pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {
 
 /// Handles a machine that ARM has shown after it had denied it, or that was not read.
 fn not_absent(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<SecondLook> {
-    match view.snapshot.entry(id) {
+    match view.snapshot.entries.get(id) {
         Some(entry) if entry.missing_since.is_none() => {
             QueryEvaluation::Done(SecondLook::Contradicts(format!("ARM lists {id}, and answers 404 when asked for it")))
         }
@@ -51,7 +51,7 @@ fn silent(reason: impl Into<String>) -> QueryEvaluation<SecondLook> {
 /// Handles a scale set that ARM itself reports as gone; the list that lacks it must show others.
 fn of_missing_set(view: &QueryView<'_>, group: &ResourceId, set: &ResourceId) -> QueryEvaluation<SecondLook> {
     let others = !view.snapshot.scale_sets(group).is_empty();
-    match view.snapshot.absence(set) {
+    match view.snapshot.absences.get(set) {
         Some(_) if others => QueryEvaluation::Done(SecondLook::Agrees),
         Some(_) => silent(format!("ARM lists no scale sets in resource group {} any more", group.name())),
         None => silent(format!("ARM does not list scale set {}", set.name())),

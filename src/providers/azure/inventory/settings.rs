@@ -1,4 +1,4 @@
-//! Settings of the inventory.
+//! Settings of the inventory. Pure.
 
 use std::time::Duration;
 

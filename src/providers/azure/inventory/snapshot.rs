@@ -63,25 +63,20 @@ pub(super) struct ListReadStamp {
 
 #[derive(Debug, Default)]
 pub(super) struct InventorySnapshot {
-    scale_sets: BTreeMap<ResourceId, Vec<ScaleSetSummary>>,
-    entries: BTreeMap<ResourceId, MachineEntry>,
+    /// Scale sets by the group in which they were listed.
+    pub(super) scale_sets: BTreeMap<ResourceId, Vec<ScaleSetSummary>>,
+    /// Known states of machines.
+    pub(super) entries: BTreeMap<ResourceId, MachineEntry>,
     names: BTreeMap<ResourceId, BTreeMap<Box<str>, ResourceId>>,
     list_reads: BTreeMap<ArmRead, ListReadStamp>,
-    failures: BTreeMap<ArmRead, (Instant, ArmError)>,
-    absences: BTreeMap<ResourceId, ResourceAbsence>,
+    /// Failures of reads that have not succeeded since.
+    pub(super) failures: BTreeMap<ArmRead, (Instant, ArmError)>,
+    /// Resources that do not exist, as ARM reported directly; discarded when they have been seen since.
+    pub(super) absences: BTreeMap<ResourceId, ResourceAbsence>,
     single_reads: BTreeMap<ArmRead, (Instant, usize)>,
 }
 
 impl InventorySnapshot {
-    /// Returns the known state of a machine.
-    pub(super) fn entry(&self, id: &ResourceId) -> Option<&MachineEntry> {
-        self.entries.get(id)
-    }
-
-    pub(super) fn entries(&self) -> impl Iterator<Item = &MachineEntry> {
-        self.entries.values()
-    }
-
     /// Returns the machine that a node of this name is, in this group.
     pub(super) fn by_name(&self, group: &ResourceId, node_name: &str) -> Option<&MachineEntry> {
         self.entries.get(self.names.get(group)?.get(&names::key(node_name))?)
@@ -92,11 +87,6 @@ impl InventorySnapshot {
         self.scale_sets.get(group).map_or(&[], Vec::as_slice)
     }
 
-    /// Groups whose scale sets have been listed.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &ResourceId> {
-        self.scale_sets.keys()
-    }
-
     /// Returns the last success of a list (or of the read of one scale set).
     pub(super) fn last_read(&self, read: &ArmRead) -> Option<ListReadStamp> {
         self.list_reads.get(read).copied()
@@ -105,16 +95,6 @@ impl InventorySnapshot {
     /// Returns all lists that have succeeded.
     pub(super) fn lists(&self) -> impl Iterator<Item = (&ArmRead, &ListReadStamp)> {
         self.list_reads.iter().filter(|(read, _)| read.is_list())
-    }
-
-    /// Returns the failure of a read that has not succeeded since.
-    pub(super) fn failure(&self, read: &ArmRead) -> Option<&(Instant, ArmError)> {
-        self.failures.get(read)
-    }
-
-    /// Returns all such failures.
-    pub(super) fn failures(&self) -> impl Iterator<Item = (&ArmRead, &(Instant, ArmError))> {
-        self.failures.iter()
     }
 
     /// Lists that came empty although machines they should have are known to exist.
@@ -139,16 +119,6 @@ impl InventorySnapshot {
             ArmRead::Machines(ListScope::Uniform(_) | ListScope::Flex(_)) | ArmRead::Interfaces(ListScope::Uniform(_))
         );
         of_set && matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
-    }
-
-    /// Returns when ARM reported directly that this resource does not exist; discarded when it has been seen since.
-    pub(super) fn absence(&self, id: &ResourceId) -> Option<&ResourceAbsence> {
-        self.absences.get(id)
-    }
-
-    /// Returns all such absences.
-    pub(super) fn absences(&self) -> impl Iterator<Item = (&ResourceId, &ResourceAbsence)> {
-        self.absences.iter()
     }
 
     /// Returns how many machines a list would show, as far as is known. `None`: there is no telling.

@@ -25,14 +25,14 @@ impl Inventory {
 
     fn in_all_groups(&self, query: &MachineQuery, freshness: Duration) -> Arc<[PendingQuery]> {
         let first = PendingQuery::new(query, &self.settings, self.clock.now(), Freshness::Within(freshness), false);
-        let mut groups: BTreeSet<ResourceId> = self.state.lock().snapshot.groups().cloned().collect();
+        let mut groups: BTreeSet<ResourceId> = self.state.lock().snapshot.scale_sets.keys().cloned().collect();
         groups.extend([self.settings.group.clone(), first.group.clone()]);
         groups.into_iter().map(|group| PendingQuery { group, ..first.clone() }).collect()
     }
 }
 
 fn is_known(snapshot: &InventorySnapshot, name: &str) -> bool {
-    snapshot.entries().any(|entry| spelling::same_name(entry.machine.node_name(), name))
+    snapshot.entries.values().any(|entry| spelling::same_name(entry.machine.node_name(), name))
 }
 
 /// Returns `true` if every location lacks the machine.

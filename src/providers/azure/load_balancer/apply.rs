@@ -20,7 +20,7 @@ use locks::DocumentLocks;
 use planned_version::{PlannedVersion, WriteDecision};
 use serde_json::json;
 
-use super::observe::{self, CachedVersion, NetworkCacheKey, NetworkObserver, NetworkWriteResult, PendingWrite};
+use super::observe::{self, CachedVersion, NetworkCacheKey, NetworkObserver, NetworkWriteResult};
 use crate::providers::azure::arm::{
     AcceptedDocument, ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Causes, Precondition, ResourceId, Urgency,
     api,
@@ -59,11 +59,8 @@ impl NetworkWriter {
         let _turn = self.locks.lock(id).await;
         let planned = PlannedVersion::of(document.id.as_deref(), document.etag.as_deref());
         let what = NetworkCacheKey::LoadBalancer(id.clone());
-        let standing = self.observer.cached_version(&what);
-        if planned == PlannedVersion::Absent && standing.etag.is_none() && !standing.absent {
-            // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
-            self.observer.refresh(what.clone(), urgency).await?;
-        }
+        // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
+        self.confirm_absence(&what, planned, urgency).await?;
         let known = || self.observer.load_balancer(id);
         let etag = self.current_etag(&what, (id, planned), urgency, known, accepted::says_the_same).await?;
         let condition = planned.precondition_with(etag.as_deref());
@@ -77,7 +74,7 @@ impl NetworkWriter {
         });
         let network = &self.observer.settings().virtual_network;
         let references = || observe::referenced_keys(document, network);
-        finish_write(writing, written, |error| observe::invalidated_by(error, &what, references))
+        writing.end_with(written, |error| observe::invalidated_by(error, &what, references))
     }
 
     /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. One without an etag is
@@ -96,7 +93,7 @@ impl NetworkWriter {
             return Err(conflict(&api::LOAD_BALANCERS, id, "it was modified concurrently"));
         }
         let (etag, gone) = (now.etag, NetworkWriteResult::LoadBalancerDeleted(id.clone()));
-        self.delete(&api::LOAD_BALANCERS, id, Precondition::unchanged(etag.as_deref()), what, gone, urgency).await
+        self.delete(id, Precondition::unchanged(etag.as_deref()), what, gone, urgency).await
     }
 
     /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be
@@ -107,19 +104,17 @@ impl NetworkWriter {
         let _turn = self.locks.lock(id).await;
         let what = NetworkCacheKey::PublicIp(id.clone());
         let planned = PlannedVersion::of(change.document.id.as_deref(), change.etag.as_deref());
-        let standing = self.observer.cached_version(&what);
-        if had_address && planned == PlannedVersion::Absent && standing.etag.is_none() && !standing.absent {
-            self.observer.refresh(what.clone(), urgency).await?;
+        if had_address {
+            self.confirm_absence(&what, planned, urgency).await?;
         }
         let (known, is_same) = (|| self.observer.public_ip(id), planned_version::same_public_ip);
         let etag = self.current_etag(&what, (id, planned), urgency, known, is_same).await?;
         let condition = planned.precondition_with(etag.as_deref());
         let mut document = change.document.clone();
         document.etag.clone_from(&etag);
-        let writing = self.observer.begin_write(what.clone());
+        let writing = self.observer.begin_write(what);
         let outcome = self.client.with_urgency(urgency).put(&api::PUBLIC_IPS, id, condition, &document).await;
-        let written = outcome.map(|answer| NetworkWriteResult::PublicIp(id.clone(), Box::new(answer)));
-        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
+        writing.end(outcome.map(|answer| NetworkWriteResult::PublicIp(id.clone(), Box::new(answer))))
     }
 
     /// Deletes a public IP. Absent before is success, if that is known of itself; one that something uses by now is a conflict. One whose
@@ -145,7 +140,7 @@ impl NetworkWriter {
             return Err(conflict(&api::PUBLIC_IPS, id, &format!("`{user}` still uses it")));
         }
         let condition = etag.map_or(Precondition::Unconditional, |etag| Precondition::unchanged(Some(etag)));
-        self.delete(&api::PUBLIC_IPS, id, condition, what, NetworkWriteResult::PublicIpDeleted(id.clone()), urgency).await
+        self.delete(id, condition, what, NetworkWriteResult::PublicIpDeleted(id.clone()), urgency).await
     }
 
     /// Creates or replaces a pool of a load balancer. Without a condition, as upstream: the load balancer's etag changes with each of
@@ -157,12 +152,10 @@ impl NetworkWriter {
         if !self.observer.has_pool(pool) {
             return Ok(false);
         }
-        let what = NetworkCacheKey::LoadBalancer(balancer);
-        let writing = self.observer.begin_write(what.clone());
+        let writing = self.observer.begin_write(NetworkCacheKey::LoadBalancer(balancer));
         let outcome =
             self.client.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document).await;
-        let written = outcome.map(|answer| NetworkWriteResult::Pool(pool.clone(), Box::new(answer)));
-        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))?;
+        writing.end(outcome.map(|answer| NetworkWriteResult::Pool(pool.clone(), Box::new(answer))))?;
         Ok(true)
     }
 
@@ -175,11 +168,11 @@ impl NetworkWriter {
     ) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
         let (what, planned) = (NetworkCacheKey::SecurityGroup, PlannedVersion::Version(document.etag.as_deref()));
-        let condition = self.precondition_for(&what, planned, id, urgency).await?;
-        let writing = self.observer.begin_write(what.clone());
+        let etag = self.unchanged_etag(&what, (id, planned), urgency).await?;
+        let condition = planned.precondition_with(etag.as_deref());
+        let writing = self.observer.begin_write(what);
         let outcome = self.client.with_urgency(urgency).put(&api::SECURITY_GROUPS, id, condition, document).await;
-        let written = outcome.map(|answer| NetworkWriteResult::SecurityGroup(Box::new(answer)));
-        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
+        writing.end(outcome.map(|answer| NetworkWriteResult::SecurityGroup(Box::new(answer))))
     }
 
     /// Turns pools, by name, from listing network interfaces to listing addresses, without an outage. The load balancer is doubtful
@@ -191,33 +184,33 @@ impl NetworkWriter {
         urgency: Urgency,
     ) -> ArmResult<()> {
         let _turn = self.locks.lock(load_balancer).await;
-        let what = NetworkCacheKey::LoadBalancer(load_balancer.clone());
-        let writing = self.observer.begin_write(what.clone());
+        let writing = self.observer.begin_write(NetworkCacheKey::LoadBalancer(load_balancer.clone()));
         let (client, input) = (self.client.with_urgency(urgency), json!({"pools": pools}));
         let outcome =
             client.post::<serde_json::Value>(&api::LOAD_BALANCERS, load_balancer, "migrateToIpBased", &input).await;
-        let written = outcome.map(|_| NetworkWriteResult::LoadBalancerChanged(load_balancer.clone()));
-        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
+        writing.end(outcome.map(|_| NetworkWriteResult::LoadBalancerChanged(load_balancer.clone())))
     }
 
-    /// Refuses what was planned on another version than the known one; otherwise what ARM shall require. What came without an etag is
-    /// read by itself, and planned for again when it has one then.
-    async fn precondition_for<'a>(
+    /// Reads a single document that was planned as a new one, unless such a read has just shown that it does not exist.
+    async fn confirm_absence(&self, key: &NetworkCacheKey, planned: PlannedVersion<'_>, urgency: Urgency) -> ArmResult<()> {
+        let cached = self.observer.cached_version(key);
+        if planned == PlannedVersion::Absent && cached.etag.is_none() && !cached.absent {
+            self.observer.refresh(key.clone(), urgency).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the etag with which a document can be written that must be of the version `planned`.
+    ///
+    /// One that came without an etag is read once more, and planned for again when it has one then.
+    async fn unchanged_etag(
         &self,
         what: &NetworkCacheKey,
-        planned: PlannedVersion<'a>,
-        id: &ResourceId,
+        (id, planned): (&ResourceId, PlannedVersion<'_>),
         urgency: Urgency,
-    ) -> ArmResult<Precondition<'a>> {
-        let mut verdict = planned_version::decide(planned, &self.observer.cached_version(what));
-        if verdict == WriteDecision::ReadFirst {
-            self.observer.refresh(what.clone(), urgency).await?;
-            verdict = planned_version::decide(planned, &self.observer.cached_version(what));
-        }
-        match verdict {
-            WriteDecision::Refuse(why) => Err(conflict(api_type_of(what), id, why)),
-            WriteDecision::Send | WriteDecision::ReadFirst => Ok(planned.precondition()),
-        }
+    ) -> ArmResult<Option<String>> {
+        let known = || self.observer.cached_version(what).etag;
+        self.current_etag(what, (id, planned), urgency, known, PartialEq::eq).await
     }
 
     /// The etag with which a document can be written that was planned on the version `planned`. One that is known to be old is read again;
@@ -232,7 +225,7 @@ impl NetworkWriter {
     ) -> ArmResult<Option<String>> {
         match planned_version::decide(planned, &self.observer.cached_version(what)) {
             WriteDecision::Send => return Ok(planned.etag().map(str::to_owned)),
-            WriteDecision::Refuse(why) => return Err(conflict(api_type_of(what), id, why)),
+            WriteDecision::Refuse(why) => return Err(conflict(observe::api_type(what), id, why)),
             WriteDecision::ReadFirst => {}
         }
         let before = known();
@@ -241,50 +234,22 @@ impl NetworkWriter {
         let is_known = !standing.etag_stale && !standing.invalidated;
         match (before, known()) {
             (Some(before), Some(now)) if is_known && is_same(&before, &now) => Ok(standing.etag.flatten()),
-            _ => Err(conflict(api_type_of(what), id, "it was modified concurrently")),
+            _ => Err(conflict(observe::api_type(what), id, "it was modified concurrently")),
         }
     }
 
     async fn delete(
         &self,
-        kind: &'static ApiType,
         id: &ResourceId,
         condition: Precondition<'_>,
         what: NetworkCacheKey,
         written: NetworkWriteResult,
         urgency: Urgency,
     ) -> ArmResult<()> {
-        let writing = self.observer.begin_write(what.clone());
+        let kind = observe::api_type(&what);
+        let writing = self.observer.begin_write(what);
         let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
-        finish_write(writing, outcome.map(|()| written), |error| observe::invalidated_by(error, &what, Vec::new))
-    }
-}
-
-fn api_type_of(what: &NetworkCacheKey) -> &'static ApiType {
-    match what {
-        NetworkCacheKey::SecurityGroup => &api::SECURITY_GROUPS,
-        NetworkCacheKey::PublicIp(_) | NetworkCacheKey::PublicIps(_) => &api::PUBLIC_IPS,
-        NetworkCacheKey::PrivateLink(_) | NetworkCacheKey::PrivateLinks(_) => &api::PRIVATE_LINK_SERVICES,
-        NetworkCacheKey::Subnet(_) => &api::SUBNETS,
-        NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::LoadBalancers => &api::LOAD_BALANCERS,
-    }
-}
-
-/// Passes the outcome of a write to the observer. `invalidated` names what a failure invalidates.
-fn finish_write(
-    writing: PendingWrite,
-    outcome: ArmResult<NetworkWriteResult>,
-    invalidated: impl FnOnce(&ArmError) -> Vec<NetworkCacheKey>,
-) -> ArmResult<()> {
-    match outcome {
-        Ok(written) => {
-            writing.succeeded(written);
-            Ok(())
-        }
-        Err(error) => {
-            writing.failed(invalidated(&error));
-            Err(error)
-        }
+        writing.end(outcome.map(|()| written))
     }
 }
 

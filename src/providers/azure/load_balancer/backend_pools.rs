@@ -27,7 +27,7 @@ use std::{
 
 use futures::future::{OptionFuture, join};
 use k8s_openapi::api::core::v1::Node;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -107,7 +107,7 @@ impl BackendPoolSyncer {
         batch_size: usize,
         migrate_api: bool,
     ) -> Self {
-        let (group, ttl) = (inventory.settings().group.clone(), inventory.settings().scale_sets_ttl);
+        let (group, ttl) = (inventory.settings.group.clone(), inventory.settings.scale_sets_ttl);
         let memory: Arc<Mutex<PoolMemory>> = Arc::default();
         let model_writer = ScaleSetModelWriter::new(group, ttl, Arc::clone(&memory));
         let member_writer = PoolMemberWriter::new(Arc::clone(&inventory), Arc::clone(&memory));
@@ -129,11 +129,7 @@ impl BackendPoolSyncer {
 
     /// A copy of what is remembered, to plan with.
     pub fn memory(&self) -> PoolMemory {
-        self.lock_memory().clone()
-    }
-
-    fn lock_memory(&self) -> MutexGuard<'_, PoolMemory> {
-        self.memory.lock()
+        self.memory.lock().clone()
     }
 
     /// An input without Nodes.
@@ -154,12 +150,12 @@ impl BackendPoolSyncer {
 
     /// Records that the changes of a plan are in flight, and returns its number. No other plan may be made between it and this call.
     pub fn begin(&self, plan: &PoolPlan) -> u64 {
-        self.lock_memory().begin(&plan.changes, &plan.blocked, Instant::now())
+        self.memory.lock().begin(&plan.changes, &plan.blocked, Instant::now())
     }
 
     /// Records that writes of a plan have ended. Returns whether another plan has to follow them.
     pub fn end(&self, round: u64, ends: &[PoolWriteEnd]) -> bool {
-        let (now, mut memory) = (Instant::now(), self.lock_memory());
+        let (now, mut memory) = (Instant::now(), self.memory.lock());
         let awaited = ends.iter().filter(|end| memory.end_write((round, &end.id), end.pause(), now)).count();
         // Under the lock, so that a plan that has begun before knows that its memory is old.
         self.ends.update(|ends| *ends += 1);
@@ -169,7 +165,7 @@ impl BackendPoolSyncer {
 
     /// Returns ends of those changes of a plan that are in flight, without a result.
     pub fn unreported(&self, round: u64, plan: &PoolPlan) -> Vec<PoolWriteEnd> {
-        let memory = self.lock_memory();
+        let memory = self.memory.lock();
         let is_own = |change: &&PoolChange| memory.in_flight.get(&change.id).is_some_and(|write| write.round == round);
         let in_flight = plan.changes.iter().filter(is_own);
         in_flight.map(|change| PoolWriteEnd { id: change.id.clone(), outcome: PoolSyncOutcome::default() }).collect()
@@ -177,7 +173,7 @@ impl BackendPoolSyncer {
 
     /// Returns `true` if a write of one of these documents is in flight.
     pub fn has_in_flight(&self, changes: &[PoolChange]) -> bool {
-        let memory = self.lock_memory();
+        let memory = self.memory.lock();
         changes.iter().any(|change| memory.in_flight.contains_key(&change.id))
     }
 
@@ -214,7 +210,7 @@ impl BackendPoolSyncer {
 
     /// Records the memory of a plan of all members, and logs Nodes that join no pool, once.
     pub fn remember(&self, plan: &PoolPlan) {
-        let mut memory = self.lock_memory();
+        let mut memory = self.memory.lock();
         memory.orphans.clone_from(&plan.orphans);
         memory.ready_entries.clone_from(&plan.ready_entries);
         let mut reported = self.reported.lock();

@@ -69,22 +69,23 @@ impl WatchedKinds {
 pub fn labels_read(settings: &LoadBalancerSettings) -> LabelsRead {
     let owned = |keys: BTreeSet<&str>| keys.into_iter().map(str::to_owned).collect();
     LabelsRead {
-        service: owned(entries::service_label_keys(&settings.entries)),
-        namespace: owned(entries::namespace_label_keys(&settings.entries)),
+        service: owned(entries::label_keys(&settings.entries, |entry| entry.service_selector.as_ref())),
+        namespace: owned(entries::label_keys(&settings.entries, |entry| entry.namespace_selector.as_ref())),
     }
 }
 
 /// Which labels of Nodes are looked at.
 pub fn node_labels_read(config: &AzureConfig) -> BTreeSet<String> {
     let entries = entries::entries(config);
-    let selected = entries::node_label_keys(&entries);
+    let selected = entries::label_keys(&entries, |entry| entry.node_selector.as_ref());
     let topology = config.fault_domain_label.then_some(LABEL_FAULT_DOMAIN);
     selected.into_iter().chain(nodes::READ_LABELS).chain(topology).map(str::to_owned).collect()
 }
 
 /// Returns the labels of Services that a configuration reads.
 pub fn service_labels_read(config: &AzureConfig) -> BTreeSet<String> {
-    entries::service_label_keys(&entries::entries(config)).into_iter().map(str::to_owned).collect()
+    let entries = entries::entries(config);
+    entries::label_keys(&entries, |entry| entry.service_selector.as_ref()).into_iter().map(str::to_owned).collect()
 }
 
 /// Returns the use of an annotation of Services in memory.
@@ -236,7 +237,7 @@ mod tests {
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
         let watches = ClusterWatches::default();
         watches.demand(&settings, &OnDemandInformer::of([namespace]), &OnDemandInformer::of([]));
-        let read = entries::namespace_label_keys(&settings.entries);
+        let read = entries::label_keys(&settings.entries, |entry| entry.namespace_selector.as_ref());
         assert_eq!(watches.labels_of_namespace("default", &read), Some(LabelMap::from([("team".into(), "x".into())])));
         assert_eq!(watches.labels_of_namespace("elsewhere", &read), None);
     }

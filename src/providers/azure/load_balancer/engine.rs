@@ -41,7 +41,6 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
 };
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tracing::Instrument;
 
 use self::{
@@ -88,6 +87,7 @@ use crate::{
     runtime::{
         clock::Clock, events::EventRecorder, informer::OnDemandInformer, patch::ObjectWriter, store::InformerStore, trace,
     },
+    status::BalancersStatus,
 };
 
 /// What load balancers are built from.
@@ -221,11 +221,15 @@ impl AzureLoadBalancers {
     }
 
     /// What is being done and why it is not done yet, for the status page.
-    pub fn status(&self) -> Value {
-        let waiting: Value = self.pipeline.waiting().into_iter().collect();
+    pub fn status(&self) -> BalancersStatus {
+        let waiting = self.pipeline.waiting().into_iter();
         let context = &self.pipeline.context;
-        let (unsettled, drift) = (context.progress.status(), context.drift.status());
-        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": unsettled, "drift": drift})
+        BalancersStatus {
+            unsupported: self.settings.unsupported.iter().map(|field| (*field).to_owned()).collect(),
+            waiting: waiting.map(|(batch, count)| (batch.to_owned(), count)).collect(),
+            unsettled: context.progress.status(),
+            drift: context.drift.status(),
+        }
     }
 
     /// What is remembered and no document tells, so that tests can compare it: of Services, of Nodes, of pools. Without what was read.

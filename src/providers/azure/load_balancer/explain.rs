@@ -2,26 +2,24 @@
 //!
 //! In: an [`ArmError`], what was being done, the Services that took part. Out: a short reason and a message that says what to fix
 //! ([`explain`]); a [`CloudError`] for the service controller ([`cloud_error`]); the Services whose parts the message names
-//! ([`named_services`]). `codes` has the table of codes.
+//! ([`named_services`]). [`CODES`] is the table of codes.
 
 mod blame;
-mod codes;
 mod reference;
 
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::arm::{ArmError, ArmErrorClass, RequestDelay},
+    providers::azure::arm::{ArmError, ArmErrorClass, CODES, ErrorRecovery, RequestDelay},
     runtime::clock::Clock,
 };
 
 pub use blame::{is_interface_limit, named_services, suspected_services, unprovisioned_public_ip};
-pub use codes::{ArmErrorEntry, CODES, ErrorRecovery};
 pub use reference::reference_page;
 
 /// An error for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorExplanation {
-    /// One CamelCase word: the name of an [`ArmErrorEntry`], or of the error's class.
+    /// One CamelCase word: the name of a row of [`CODES`], or of the error's class.
     pub reason: &'static str,
     /// What was asked, ARM's words, what to fix, and the correlation id.
     pub message: String,
@@ -47,10 +45,7 @@ pub fn delay(delay: &RequestDelay, namespace: &str, clock: Clock) -> Option<Stri
 
 /// What the error means. The message begins with the resource that was asked for.
 pub fn explain(error: &ArmError) -> ErrorExplanation {
-    let (reason, fix) = match codes::find(error) {
-        Some(code) => (code.reason, Some(code.fix)),
-        None => of_class(error.class),
-    };
+    let (reason, fix) = error.entry().map_or_else(|| of_class(error.class), |row| (row.reason, Some(row.fix)));
     let mut message = format!("{}: ", error.request);
     if !error.code.is_empty() {
         message += &format!("{}: ", error.code);
@@ -74,12 +69,7 @@ pub fn explain(error: &ArmError) -> ErrorExplanation {
 fn of_class(class: ArmErrorClass) -> (&'static str, Option<&'static str>) {
     match class {
         ArmErrorClass::NotFound => ("ResourceNotFound", None),
-        ArmErrorClass::ParentNotFound => (
-            "ParentNotFound",
-            Some(
-                "Correct the subscription or resource group in the provider's configuration or in the annotation, or create it.",
-            ),
-        ),
+        ArmErrorClass::ParentNotFound => ("ParentNotFound", remedy("ParentNotFound")),
         ArmErrorClass::Unauthorized => {
             ("Unauthorized", Some("Renew or correct the credentials in the provider's configuration."))
         }
@@ -89,9 +79,7 @@ fn of_class(class: ArmErrorClass) -> (&'static str, Option<&'static str>) {
         ArmErrorClass::Throttled => ("Throttled", None),
         ArmErrorClass::Busy => ("ResourceBusy", None),
         ArmErrorClass::Conflict => ("ConcurrentChange", None),
-        ArmErrorClass::QuotaExceeded => {
-            ("QuotaExceeded", Some("Raise the limit that the message names, or free what counts against it."))
-        }
+        ArmErrorClass::QuotaExceeded => ("QuotaExceeded", remedy("QuotaExceeded")),
         ArmErrorClass::Invalid => ("InvalidRequest", None),
         ArmErrorClass::Transient => ("AzureUnavailable", None),
         ArmErrorClass::OutcomeUnknown => ("OutcomeUnknown", None),
@@ -108,13 +96,13 @@ fn of_class(class: ArmErrorClass) -> (&'static str, Option<&'static str>) {
 pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
     let ErrorExplanation { reason, message } = explain(&error);
     let message = format!("{reason}: {doing}: {message}");
-    let next = codes::find(&error).map(|code| code.recovery);
+    let next = error.entry().map(|row| row.recovery);
     let is_brief = unprovisioned_public_ip(&error).is_none();
     match (CloudError::from(error), next) {
         (CloudError::NotLeader(_), _) => CloudError::NotLeader(message),
         (CloudError::RetryAfter { after, .. }, _) if is_brief => CloudError::RetryAfter { after, message },
-        (_, Some(codes::ErrorRecovery::Mend)) => CloudError::Invalid(message),
-        (_, Some(codes::ErrorRecovery::Retry)) => CloudError::Failed(message),
+        (_, Some(ErrorRecovery::Mend)) => CloudError::Invalid(message),
+        (_, Some(ErrorRecovery::Retry)) => CloudError::Failed(message),
         (CloudError::Invalid(_), None) => CloudError::Invalid(message),
         _ => CloudError::Failed(message),
     }
@@ -124,6 +112,11 @@ pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
 pub fn advice(error: &CloudError) -> Option<&'static str> {
     let message = error.to_string();
     let (reason, _) = message.split_once(": ")?;
+    remedy(reason)
+}
+
+/// Returns the remedy in the table's row of `reason`.
+fn remedy(reason: &str) -> Option<&'static str> {
     CODES.iter().find(|row| row.reason == reason).map(|row| row.fix)
 }
 

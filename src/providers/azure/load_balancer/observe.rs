@@ -20,7 +20,7 @@ mod fetch;
 mod network_cache;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
     time::Duration,
@@ -28,6 +28,7 @@ use std::{
 
 use denials::{DenialCause, ReadDenials};
 pub(super) use effects::{invalidated_by, referenced_keys};
+pub(super) use fetch::api_type;
 use futures::future::join_all;
 use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
 pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
@@ -37,7 +38,6 @@ use tracing::Instrument;
 
 use crate::providers::azure::planner::load_balancer::{
     desired::plan_index::PlanIndex,
-    labels::LabelMap,
     network_query::{self, is_lasting},
     observed::ObservedNetwork,
     settings::LoadBalancerSettings,
@@ -255,24 +255,9 @@ impl NetworkObserver {
         groups.into_iter().for_each(|group| state.cache.invalidate(NetworkCacheKey::PrivateLinks(group)));
     }
 
-    /// Tells the zones of the region, for [`ObservedNetwork::zones`].
-    pub fn set_zones(&self, zones: Vec<String>) {
-        self.lock().cache.set_zones(zones);
-    }
-
-    /// Tells the scale sets or availability sets of the cluster's machines, for [`ObservedNetwork::vm_sets`].
-    pub fn set_vm_sets(&self, vm_sets: Vec<String>) {
-        self.lock().cache.set_vm_sets(vm_sets);
-    }
-
-    /// Tells the labels of the cluster's Namespaces, for [`ObservedNetwork::namespace_labels`].
-    pub fn set_namespace_labels(&self, labels: BTreeMap<String, LabelMap>) {
-        self.lock().cache.set_namespace_labels(labels);
-    }
-
-    /// Records that Azure enforces its limit of rules at a network interface, for [`ObservedNetwork::interface_limit_reached`].
-    pub fn record_interface_limit(&self) {
-        self.lock().cache.record_interface_limit();
+    /// Changes what no document of the network has, such as [`ObservedNetwork::zones`], unless `is_known` finds it there.
+    pub fn update(&self, is_known: impl FnOnce(&ObservedNetwork) -> bool, change: impl FnOnce(&mut ObservedNetwork)) {
+        self.lock().cache.update(is_known, change);
     }
 
     fn lock(&self) -> MutexGuard<'_, ObserverState> {
@@ -322,12 +307,12 @@ impl NetworkObserver {
 
     /// What is known of a public IP.
     pub(super) fn public_ip(&self, id: &ResourceId) -> Option<PublicIpAddress> {
-        self.lock().cache.public_ip(id).cloned()
+        self.lock().cache.document(id).cloned()
     }
 
     /// What is known of a private link service.
     pub(super) fn private_link(&self, id: &ResourceId) -> Option<PrivateLinkService> {
-        self.lock().cache.private_link(id).cloned()
+        self.lock().cache.document(id).cloned()
     }
 
     /// What is known of a subnet of the virtual network.
@@ -337,18 +322,18 @@ impl NetworkObserver {
 
     /// What is known of a load balancer.
     pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<ArmLoadBalancer> {
-        self.lock().cache.load_balancer(id).cloned()
+        self.lock().cache.document(id).cloned()
     }
 
     /// Returns `true` if the load balancer is known to exist.
     pub(super) fn has_load_balancer(&self, id: &ResourceId) -> bool {
-        self.lock().cache.load_balancer(id).is_some()
+        self.lock().cache.document::<ArmLoadBalancer>(id).is_some()
     }
 
     /// Returns `true` if the load balancer of a pool is known to have that pool.
     pub(super) fn has_pool(&self, pool: &ResourceId) -> bool {
         let state = self.lock();
-        let document = pool.parent().and_then(|balancer| state.cache.load_balancer(&balancer));
+        let document = pool.parent().and_then(|balancer| state.cache.document::<ArmLoadBalancer>(&balancer));
         let mut pools = document.iter().flat_map(|document| document.properties.iter());
         pools.any(|it| it.backend_address_pools.iter().flatten().any(|known| known.name_is(pool.name())))
     }
@@ -362,7 +347,7 @@ impl NetworkObserver {
     /// A write of the document that a read of `what` shows is sent now.
     pub(super) fn begin_write(self: &Arc<Self>, what: NetworkCacheKey) -> PendingWrite {
         let since = self.lock().cache.next_sequence();
-        PendingWrite { observer: Arc::clone(self), key: Some(what), since }
+        PendingWrite { observer: Arc::clone(self), key: what, since, has_ended: false }
     }
 
     pub(super) fn settings(&self) -> &LoadBalancerSettings {
@@ -373,29 +358,41 @@ impl NetworkObserver {
 /// A write under way. What it is about is doubtful when nobody says how it ended.
 pub(super) struct PendingWrite {
     observer: Arc<NetworkObserver>,
-    key: Option<NetworkCacheKey>,
+    key: NetworkCacheKey,
     since: CacheSequence,
+    has_ended: bool,
 }
 
 impl PendingWrite {
-    pub(super) fn succeeded(mut self, written: NetworkWriteResult) {
-        self.key = None;
-        let at = self.observer.clock.now();
-        self.observer.lock().cache.write_back(written, self.since, at);
+    /// Records the end of a write of a document whose references do not matter.
+    pub(super) fn end(self, outcome: ArmResult<NetworkWriteResult>) -> ArmResult<()> {
+        let key = self.key.clone();
+        self.end_with(outcome, |error| effects::invalidated_by(error, &key, Vec::new))
     }
 
-    /// Records a failed write. `keys`: documents whose state is unconfirmed now.
-    pub(super) fn failed(mut self, keys: Vec<NetworkCacheKey>) {
-        self.key = None;
-        let mut state = self.observer.lock();
-        keys.into_iter().for_each(|key| state.cache.invalidate(key));
+    /// Records the end of a write. `invalidated` returns the documents whose state is unconfirmed after a failure.
+    pub(super) fn end_with(
+        mut self,
+        outcome: ArmResult<NetworkWriteResult>,
+        invalidated: impl FnOnce(&ArmError) -> Vec<NetworkCacheKey>,
+    ) -> ArmResult<()> {
+        self.has_ended = true;
+        let (at, mut state) = (self.observer.clock.now(), self.observer.lock());
+        match outcome {
+            Ok(written) => state.cache.write_back(written, self.since, at),
+            Err(error) => {
+                invalidated(&error).into_iter().for_each(|key| state.cache.invalidate(key));
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 }
 
 impl Drop for PendingWrite {
     fn drop(&mut self) {
-        if let Some(what) = self.key.take() {
-            self.observer.invalidate(what);
+        if !self.has_ended {
+            self.observer.invalidate(self.key.clone());
         }
     }
 }

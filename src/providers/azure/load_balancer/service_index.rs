@@ -38,15 +38,6 @@ struct ServiceVersion {
     parsed: Arc<OnceLock<ParsedService>>,
 }
 
-impl ServiceVersion {
-    fn new(service: Arc<Service>) -> Self {
-        Self { service, parsed: Arc::default() }
-    }
-}
-
-/// Reads a Service.
-type ServiceParser = fn(&Service, &LoadBalancerSettings) -> ParsedService;
-
 #[derive(Default)]
 struct ServiceIndexState {
     /// By key, the version that is or will be read.
@@ -56,30 +47,18 @@ struct ServiceIndexState {
     subnets: Option<Result<Vec<(IpNet, String)>, String>>,
 }
 
-/// Whose load balancer a Service has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServiceOwner {
-    /// This manager's.
-    Own,
-    /// Another manager's.
-    Others,
-    /// The Service does not exist, as far as the store knows, or has none.
-    Nobody,
-}
-
 /// See the module.
 pub struct ServiceIndex {
     settings: Arc<LoadBalancerSettings>,
     services: InformerStore<Service>,
     nodes: InformerStore<Node>,
-    parser: ServiceParser,
     state: Mutex<ServiceIndexState>,
 }
 
 impl ServiceIndex {
     /// Over the cluster's stores.
     pub fn new(settings: Arc<LoadBalancerSettings>, services: InformerStore<Service>, nodes: InformerStore<Node>) -> Self {
-        Self { settings, services, nodes, parser: ParsedService::of, state: Mutex::default() }
+        Self { settings, services, nodes, state: Mutex::default() }
     }
 
     /// What a Service asks for.
@@ -89,7 +68,7 @@ impl ServiceIndex {
         let known = self.state.lock().versions.get(&key).cloned();
         match known.filter(|version| std::ptr::eq(&raw const *version.service, service)) {
             Some(version) => self.parse_version(&version),
-            None => (self.parser)(service, &self.settings),
+            None => ParsedService::of(service, &self.settings),
         }
     }
 
@@ -105,13 +84,14 @@ impl ServiceIndex {
         self.settings.classes.is_managed(service) || self.settings.classes.is_others(service)
     }
 
-    /// Whose a Service is.
-    pub fn owner(&self, identity: &ServiceIdentity) -> ServiceOwner {
-        match self.service(identity) {
-            Some(service) if self.settings.classes.is_managed(&service) => ServiceOwner::Own,
-            Some(service) if self.settings.classes.is_others(&service) => ServiceOwner::Others,
-            _ => ServiceOwner::Nobody,
-        }
+    /// Returns `true` if the Service has the load balancer of another manager.
+    pub fn is_others(&self, identity: &ServiceIdentity) -> bool {
+        self.service(identity).is_some_and(|service| self.settings.classes.is_others(&service))
+    }
+
+    /// Returns `true` if the Service exists, as far as the store knows, and has or may have a load balancer.
+    fn exists(&self, identity: &ServiceIdentity) -> bool {
+        self.service(identity).is_some_and(|service| self.takes_part(&service))
     }
 
     /// The Services of this manager that have or may have something, in no order.
@@ -131,14 +111,14 @@ impl ServiceIndex {
         let versions = current.into_iter().map(|service| {
             let key = ObjectKey::of(service.as_ref());
             let known = known.remove(&key).filter(|version| Arc::ptr_eq(&version.service, &service));
-            (key, known.unwrap_or_else(|| ServiceVersion::new(service)))
+            (key, known.unwrap_or_else(|| ServiceVersion { service, parsed: Arc::default() }))
         });
         inner.versions = versions.collect();
         inner.versions.values().cloned().collect()
     }
 
     fn parse_version(&self, version: &ServiceVersion) -> ParsedService {
-        version.parsed.get_or_init(|| (self.parser)(&version.service, &self.settings)).clone()
+        version.parsed.get_or_init(|| ParsedService::of(&version.service, &self.settings)).clone()
     }
 
     /// The spec without the additional addresses that the Service may not have, and why it may not: they are a Node's, or lead to another
@@ -312,7 +292,7 @@ impl ServiceIndex {
     /// Returns a recorded Service that does not exist any more and whose addresses are still in the group.
     pub fn deleted_service(&self) -> Option<ServiceIdentity> {
         let deleted = self.state.lock().memory.deleted().clone();
-        deleted.into_iter().find(|identity| self.owner(identity) == ServiceOwner::Nobody)
+        deleted.into_iter().find(|identity| !self.exists(identity))
     }
 
     /// Returns `true` if no Service exists that the store lacks. Call it before the store is read.
@@ -321,7 +301,7 @@ impl ServiceIndex {
     }
 
     fn missing(&self, services: Vec<ServiceIdentity>) -> Vec<ServiceIdentity> {
-        services.into_iter().filter(|identity| self.owner(identity) == ServiceOwner::Nobody).collect()
+        services.into_iter().filter(|identity| !self.exists(identity)).collect()
     }
 }
 
@@ -492,30 +472,16 @@ mod tests {
         Arc::new(serde_json::from_value(service).unwrap())
     }
 
-    /// How often a Service was read, and whether somebody else could look at the roster meanwhile.
-    static READ: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    static ROSTER: OnceLock<ServiceIndex> = OnceLock::new();
-
-    fn counting(service: &Service, settings: &LoadBalancerSettings) -> ParsedService {
-        READ.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        assert!(ROSTER.get().unwrap().state.try_lock().is_some(), "a Service is read while the lock is held");
-        ParsedService::of(service, settings)
-    }
-
     #[test]
-    fn each_version_is_read_once_and_outside_the_lock() {
-        let (one, two) = (object("one", &json!({}), "20.0.0.1"), object("two", &json!({}), "20.0.0.2"));
-        let services = InformerStore::of(vec![Service::clone(&one), Service::clone(&two)]);
-        let stored: Vec<_> = services.list();
-        let index = ROSTER.get_or_init(|| ServiceIndex { services, parser: counting, ..roster() });
-        let read = || READ.load(std::sync::atomic::Ordering::Relaxed);
-        for _ in 0..3 {
-            assert_eq!(index.others(&BTreeSet::new()).len(), 2);
+    fn each_version_is_read_once() {
+        let services = ["one", "two"].map(|name| Service::clone(&object(name, &json!({}), "20.0.0.1")));
+        let index = ServiceIndex { services: InformerStore::of(services.to_vec()), ..roster() };
+        let before = index.others(&BTreeSet::new());
+        let stored: Vec<_> = index.services.list().iter().map(|service| index.parsed(service)).collect();
+        for again in [index.others(&BTreeSet::new()), stored] {
+            let is_known = |one: &ParsedService| before.iter().any(|known| Arc::ptr_eq(known.spec(), one.spec()));
+            assert!(again.len() == 2 && again.iter().all(is_known), "{again:?}");
         }
-        stored.iter().for_each(|service| drop(index.parsed(service)));
-        assert_eq!(read(), 2);
-        index.parsed(&one);
-        assert_eq!(read(), 3, "another version");
     }
 
     #[test]

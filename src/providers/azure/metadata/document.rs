@@ -3,127 +3,74 @@
 //! In: JSON. Out: the fields that are used. Other fields are ignored; a value that is missing or null is empty. Upstream:
 //! `pkg/provider/azure_instance_metadata.go`.
 
-use serde::{Deserialize, Deserializer};
+use crate::providers::azure::arm::documents::document::records;
 
-/// `/metadata/instance`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ImdsInstance {
-    pub compute: Option<ImdsCompute>,
-    pub network: Option<ImdsNetwork>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ImdsCompute {
-    #[serde(deserialize_with = "or_empty")]
-    pub resource_id: String,
-    /// Name in ARM, which is not the host name of an instance of a scale set.
-    #[serde(deserialize_with = "or_empty")]
-    pub name: String,
-    /// Profile of its operating system.
-    #[serde(deserialize_with = "or_empty")]
-    pub os_profile: ImdsOsProfile,
-    /// Subscription, in whatever letter case.
-    #[serde(deserialize_with = "or_empty")]
-    pub subscription_id: String,
-    #[serde(deserialize_with = "or_empty")]
-    pub vm_size: String,
-    #[serde(deserialize_with = "or_empty")]
-    pub location: String,
-    /// Availability zone; empty without.
-    #[serde(deserialize_with = "or_empty")]
-    pub zone: String,
-    /// Fault domain; empty without.
-    #[serde(deserialize_with = "or_empty")]
-    pub platform_fault_domain: String,
-    /// Part of a fault domain; empty without.
-    #[serde(deserialize_with = "or_empty")]
-    pub platform_sub_fault_domain: String,
-    #[serde(deserialize_with = "or_empty")]
-    pub tags_list: Vec<ImdsTag>,
-}
-
-/// Settings of the operating system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ImdsOsProfile {
-    #[serde(deserialize_with = "or_empty")]
-    pub computer_name: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ImdsTag {
-    #[serde(deserialize_with = "or_empty")]
-    pub name: String,
-    #[serde(deserialize_with = "or_empty")]
-    pub value: String,
-}
-
-/// The network of a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ImdsNetwork {
-    /// Network interfaces, the primary one first.
-    #[serde(deserialize_with = "or_empty")]
-    pub interface: Vec<ImdsInterface>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ImdsInterface {
-    #[serde(deserialize_with = "or_empty")]
-    pub ipv4: ImdsAddressFamily,
-    #[serde(deserialize_with = "or_empty")]
-    pub ipv6: ImdsAddressFamily,
-}
-
-/// Addresses of one family.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ImdsAddressFamily {
-    /// The addresses, the primary one first.
-    #[serde(deserialize_with = "or_empty")]
-    pub ip_address: Vec<ImdsAddress>,
-}
-
-/// A private address with its public one.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ImdsAddress {
-    #[serde(deserialize_with = "or_empty")]
-    pub private_ip_address: String,
-    /// Public address; empty without, and for one of a Standard SKU.
-    #[serde(deserialize_with = "or_empty")]
-    pub public_ip_address: String,
-}
-
-/// `/metadata/loadbalancer`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ImdsLoadBalancer {
-    #[serde(deserialize_with = "or_empty")]
-    pub loadbalancer: ImdsPublicAddresses,
-}
-
-/// Public addresses of a Standard SKU.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ImdsPublicAddresses {
-    /// Pairs of public and private address; those of IPv6 may be in brackets.
-    #[serde(deserialize_with = "or_empty")]
-    pub public_ip_addresses: Vec<ImdsPublicAddress>,
-}
-
-/// A public address and the private one behind it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ImdsPublicAddress {
-    #[serde(deserialize_with = "or_empty")]
-    pub frontend_ip_address: String,
-    #[serde(deserialize_with = "or_empty")]
-    pub private_ip_address: String,
+records! {
+    /// `/metadata/instance`.
+    pub ImdsInstance {
+        compute: Option<ImdsCompute>,
+        network: ImdsNetwork,
+    }
+    pub ImdsCompute {
+        resource_id: String,
+        /// Name in ARM, which is not the host name of an instance of a scale set.
+        name: String,
+        /// Profile of its operating system.
+        os_profile: ImdsOsProfile,
+        /// Subscription, in whatever letter case.
+        subscription_id: String,
+        vm_size: String,
+        location: String,
+        /// Availability zone; empty without.
+        zone: String,
+        /// Fault domain; empty without.
+        platform_fault_domain: String,
+        /// Part of a fault domain; empty without.
+        platform_sub_fault_domain: String,
+        tags_list: Vec<ImdsTag>,
+    }
+    /// Settings of the operating system.
+    pub ImdsOsProfile {
+        computer_name: String,
+    }
+    pub ImdsTag {
+        name: String,
+        value: String,
+    }
+    /// The network of a machine.
+    pub ImdsNetwork {
+        /// Network interfaces, the primary one first.
+        interface: Vec<ImdsInterface>,
+    }
+    pub ImdsInterface {
+        ipv4: ImdsAddressFamily,
+        ipv6: ImdsAddressFamily,
+    }
+    /// Addresses of one family.
+    pub ImdsAddressFamily {
+        /// The addresses, the primary one first.
+        ip_address: Vec<ImdsAddress>,
+    }
+    /// A private address with its public one.
+    pub ImdsAddress {
+        private_ip_address: String,
+        /// Public address; empty without, and for one of a Standard SKU.
+        public_ip_address: String,
+    }
+    /// `/metadata/loadbalancer`.
+    pub ImdsLoadBalancer {
+        loadbalancer: ImdsPublicAddresses,
+    }
+    /// Public addresses of a Standard SKU.
+    pub ImdsPublicAddresses {
+        /// Pairs of public and private address; those of IPv6 may be in brackets.
+        public_ip_addresses: Vec<ImdsPublicAddress>,
+    }
+    /// A public address and the private one behind it.
+    pub ImdsPublicAddress {
+        frontend_ip_address: String,
+        private_ip_address: String,
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -134,14 +81,10 @@ pub struct ImdsDocuments {
     pub load_balancer: ImdsLoadBalancer,
 }
 
-fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(value: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(value)?.unwrap_or_default())
-}
-
 impl ImdsInstance {
     /// Returns the interface that kubelet uses: the first.
     pub fn interface(&self) -> Option<&ImdsInterface> {
-        self.network.as_ref()?.interface.first()
+        self.network.interface.first()
     }
 
     /// Returns `true` if the public addresses have to be looked for in the other document. Upstream: neither family's first
@@ -183,7 +126,7 @@ mod tests {
             ("{}", Some(ImdsInstance::default())),
             (
                 r#"{"compute": {"zone": null, "tagsList": null, "new": {}}, "network": {"interface": null}}"#,
-                Some(ImdsInstance { compute: Some(ImdsCompute::default()), network: Some(ImdsNetwork::default()) }),
+                Some(ImdsInstance { compute: Some(ImdsCompute::default()), ..ImdsInstance::default() }),
             ),
             (r#"{"compute": {"zone": 1}}"#, None),
             ("<html>", None),
@@ -198,7 +141,7 @@ mod tests {
             |public: &str| ImdsAddress { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };
         let family = |all: &[&str]| ImdsAddressFamily { ip_address: all.iter().map(|public| address(public)).collect() };
         let instance = |ipv4: &[&str], ipv6: &[&str]| ImdsInstance {
-            network: Some(ImdsNetwork { interface: vec![ImdsInterface { ipv4: family(ipv4), ipv6: family(ipv6) }] }),
+            network: ImdsNetwork { interface: vec![ImdsInterface { ipv4: family(ipv4), ipv6: family(ipv6) }] },
             ..ImdsInstance::default()
         };
         for (ipv4, ipv6, expected) in [

@@ -62,30 +62,6 @@ async fn two_requests_a_minute_however_many_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stays_is_told_with_its_reason_and_recovered_from() {
-    for (fault, tries, limit, reason) in [
-        (Fault::refuse(410, "gone"), 4.., 31, "HTTP 410"),
-        (Fault::refuse(500, "broken"), 4.., 31, "HTTP 500"),
-        (Fault::new(Effect::NoConnection), 4.., 31, "no connection"),
-        (Fault::new(Effect::Hang), 2.., 41, "no answer within 10 s"),
-        (Fault::refuse(400, "bad"), 1.., 1, "HTTP 400"),
-        (Fault::refuse(403, "forbidden"), 1.., 1, "HTTP 403"),
-        (Fault::new(Effect::Garbage), 1.., 1, "not the requested document"),
-        (Fault::new(Effect::Truncated), 1.., 1, "not the requested document"),
-    ] {
-        let (_, metadata, machine) = machine();
-        metadata.add_fault(fault.path(INSTANCE));
-        let begun = Instant::now();
-        let error = told(&machine).await.unwrap_err().to_string();
-        assert!(error.contains(reason) && error.contains(ADDRESS), "{error}");
-        assert!(begun.elapsed() <= Duration::from_secs(limit), "{reason}: {:?}", begun.elapsed());
-        assert!(tries.contains(&asked(&metadata, INSTANCE)), "{reason}: {}", asked(&metadata, INSTANCE));
-        metadata.faults().clear();
-        assert!(told(&machine).await.is_ok(), "{reason}: a failure is not remembered");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_document_is_told_in_a_line() {
     for answer in [format!("\"{}\"", "x".repeat(1 << 19)), "{\"compute\": \"two\\nlines\"}".to_owned()] {
         let machine =
@@ -162,7 +138,7 @@ async fn the_node_of_another_machine_is_told_nothing() {
     }
     let error = ask(&machine, "pool1000001").await.unwrap_err().to_string();
     assert!(error.contains("called \"pool1000000\", and not \"pool1000001\""), "{error}");
-    let called = machine.with_node_name("Renamed");
+    let called = LocalMachineCloud { own_name: Some("Renamed".to_owned()), ..machine };
     assert_eq!(ask(&called, "renamed").await, Ok(()), "the pod says so");
     assert!(ask(&called, "pool1000001").await.is_err());
 }

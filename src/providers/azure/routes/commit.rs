@@ -16,7 +16,7 @@ use crate::{
             bisect::{BatchError, BisectLimits, Bisection, FailedPart},
             quarantine::Quarantine,
         },
-        arm::{ResourceId, network::RouteTable},
+        arm::network::RouteTable,
         instances::errors,
         inventory::LookupError,
         planner::routes::{
@@ -31,7 +31,7 @@ const LIMITS: BisectLimits = BisectLimits { attempts: 40, spare_rejections: u32:
 
 /// Writer of the route table for all callers.
 pub(super) struct RouteCommitter {
-    table: RouteTableStore,
+    pub(super) table: RouteTableStore,
     batcher: Batcher<Arc<[RouteChange]>, Vec<CloudResult<()>>>,
     cidrs_of: Box<PodCidrLookup>,
     /// Rejected alone when last tried.
@@ -41,11 +41,6 @@ pub(super) struct RouteCommitter {
 impl RouteCommitter {
     pub(super) fn new(table: RouteTableStore, cidrs_of: Box<PodCidrLookup>) -> Self {
         Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), cidrs_of, quarantine: Quarantine::default() }
-    }
-
-    /// Returns the ID of the table.
-    pub(super) fn table_id(&self) -> &ResourceId {
-        self.table.id()
     }
 
     pub(super) fn status(&self) -> Value {

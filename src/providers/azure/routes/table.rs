@@ -40,7 +40,7 @@ pub(super) type ObservedRouteTable = Option<Arc<RouteTable>>;
 pub(super) type PodCidrLookup = dyn Fn(&str) -> Vec<String> + Send + Sync;
 
 pub(super) struct RouteTableStore {
-    id: ResourceId,
+    pub(super) id: ResourceId,
     settings: RouteSettings,
     arm: ArmClient,
     clock: Clock,
@@ -61,11 +61,6 @@ impl RouteTableStore {
     pub(super) fn new(id: ResourceId, settings: RouteSettings, arm: &ArmClient, clock: Clock) -> Self {
         let (arm, cache, writes) = (arm.with_urgency(Urgency::Node), Mutex::default(), AtomicU64::new(0));
         Self { id, settings, arm, clock, cache, writes }
-    }
-
-    /// Returns the ID of the table.
-    pub(super) fn id(&self) -> &ResourceId {
-        &self.id
     }
 
     pub(super) fn status(&self) -> Value {

@@ -112,26 +112,6 @@ async fn metadata_is_what_is_configured() {
     assert_eq!(asking.node_addresses, expected);
 }
 
-#[tokio::test]
-async fn a_batch_answers_in_order_and_shows_single_failures() {
-    let cloud =
-        cloud("{anyInstance: {}, instances: {b: {existence: gone}}, calls: {instanceMetadata: {error: no, objects: [c]}}}");
-    let answers = cloud.instances_v2().unwrap().instance_metadata_batch(&nodes(&["a", "b", "c", "d"])).await;
-    let ids: Vec<_> = answers.into_iter().map(|answer| answer.map(|known| known.unwrap().provider_id)).collect();
-    let expected =
-        [Ok("fake://a".into()), Err(CloudError::InstanceNotFound), Err(CloudError::failed("no")), Ok("fake://d".into())];
-    assert_eq!(ids, expected);
-    assert_eq!(cloud.calls().len(), 1);
-}
-
-#[tokio::test]
-async fn the_older_traits_answer_by_provider_id() {
-    let cloud = cloud(&format!("instancesV2: false\n{INSTANCES}"));
-    let (v1, zones) = (cloud.instances().unwrap(), cloud.zones().unwrap());
-    assert_eq!(v1.instance_type_by_provider_id("fake://zone-b/vm-7").await.unwrap(), "big");
-    assert_eq!(zones.get_zone_by_provider_id("fake://zone-b/vm-7").await.unwrap().failure_domain, "b");
-}
-
 fn route(target: &str, cidr: &str) -> Route {
     Route { target_node: target.into(), destination_cidr: cidr.into(), ..Route::default() }
 }

@@ -128,45 +128,6 @@ async fn a_service_without_uid_is_refused() {
     assert!(matches!(error, CloudError::Refused(message) if message.contains("metadata.uid")));
 }
 
-#[tokio::test(start_paused = true)]
-async fn concurrent_services_never_share_an_address_and_are_counted() {
-    let cloud = cloud("{loadBalancers: {addressPool: [203.0.113.0/24]}, calls: {allocateAddress: {latency: 50ms}}}");
-    let services: Vec<Service> = (0..100).map(|i| service(&format!("s{i}"))).collect();
-    let start = tokio::time::Instant::now();
-    let answers = futures::future::join_all(services.iter().map(|service| ensure(&cloud, service, &[]))).await;
-    assert_eq!(start.elapsed(), std::time::Duration::from_millis(50), "all at once");
-    let mut seen: Vec<String> = answers.into_iter().flat_map(Result::unwrap).collect();
-    seen.sort_unstable();
-    seen.dedup();
-    assert_eq!(seen.len(), 100);
-    assert_eq!((cloud.max_in_flight_seen(), cloud.max_in_flight_seen_of(CallName::EnsureLoadBalancer)), (100, 100));
-    assert!(cloud.calls().iter().all(|call| call.mutating));
-    cloud.clear_calls();
-    cloud.get_load_balancer(CLUSTER, &services[0]).await.unwrap();
-    let seen: Vec<_> = cloud.calls().into_iter().map(|call| (call.name, call.mutating)).collect();
-    assert_eq!((seen, cloud.max_in_flight_seen()), (vec![(CallName::GetLoadBalancer, false)], 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn work_cut_off_at_any_step_leaves_remains_that_count_as_existing() {
-    for step in [CallName::CreateLoadBalancer, CallName::SetPorts, CallName::SetHosts] {
-        let cloud = cloud(POOL);
-        cloud.configure(|config| config.calls.entry(step).or_default().hang = true);
-        let web = service("web");
-        tokio::select! {
-            biased;
-            answer = ensure(&cloud, &web, &["a"]) => panic!("{answer:?}"),
-            () = cloud.wait_until(|cloud| cloud.call_count(step) == 1) => {}
-        }
-        assert!(!cloud.leaks([]).is_empty(), "{step:?}");
-        assert!(cloud.get_load_balancer(CLUSTER, &web).await.unwrap().is_some(), "{step:?}");
-        cloud.configure(|config| config.calls.clear());
-        cloud.ensure_load_balancer_deleted(CLUSTER, &web).await.unwrap();
-        assert_eq!(cloud.leaks([]), Vec::<String>::new(), "{step:?}");
-        assert_eq!(cloud.get_load_balancer(CLUSTER, &web).await, Ok(None), "{step:?}");
-    }
-}
-
 #[tokio::test]
 async fn failures_on_request_come_before_configured_ones() {
     let cloud = cloud("calls: {ensureLoadBalancer: {error: configured, times: 1}}");

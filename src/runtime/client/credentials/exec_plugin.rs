@@ -20,8 +20,7 @@ use rustls::{
 use serde::Deserialize;
 use tokio::{process::Command, sync::Mutex, time::Instant};
 
-use super::bearer::bearer_header;
-use crate::runtime::{clock::Clock, yaml};
+use crate::runtime::{bearer::bearer_header, clock::Clock, yaml};
 
 mod process_group;
 

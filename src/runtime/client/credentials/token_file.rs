@@ -9,7 +9,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::bearer::bearer_header;
+use crate::runtime::bearer::bearer_header;
 
 /// Interval between reads of the file.
 const PERIOD: Duration = Duration::from_secs(60);

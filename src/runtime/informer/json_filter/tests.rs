@@ -10,9 +10,21 @@ fn unread() -> UnreadFields {
 
 /// In pieces of `size` bytes.
 fn filtered(text: &str, size: usize) -> String {
-    let mut filter = JsonFilter::new(unread());
+    without(unread(), text, size)
+}
+
+fn without(unread: UnreadFields, text: &str, size: usize) -> String {
+    let mut filter = JsonFilter::new(unread);
     let output = text.as_bytes().chunks(size.max(1)).flat_map(|piece| filter.filter(piece)).collect();
     String::from_utf8(output).unwrap()
+}
+
+/// Asserts what becomes of `text`, wherever the pieces end.
+fn assert_filtered(unread: &UnreadFields, text: &str, expected: &Value) {
+    for size in 1..=text.len() {
+        let output: Value = serde_json::from_str(&without(unread.clone(), text, size)).unwrap();
+        assert_eq!(output, *expected, "pieces of {size} of {text}");
+    }
 }
 
 fn node(unread: bool) -> Value {
@@ -48,10 +60,7 @@ fn documents(unread: bool) -> Vec<Value> {
 fn what_nobody_reads_goes_wherever_the_pieces_end() {
     for (whole, expected) in documents(true).iter().zip(documents(false)) {
         for text in [whole.to_string(), serde_json::to_string_pretty(whole).unwrap()] {
-            for size in 1..=text.len() {
-                let output: Value = serde_json::from_str(&filtered(&text, size)).unwrap();
-                assert_eq!(output, expected, "pieces of {size} of {text}");
-            }
+            assert_filtered(&unread(), &text, &expected);
         }
     }
 }
@@ -80,9 +89,8 @@ fn annotations_that_are_not_kept_leave_a_digest_in_each_object() {
         digest.text().unwrap()
     };
     for size in 1..=list.len() {
-        let mut filter = JsonFilter::new(UnreadFields::default().annotations_by_use(use_of));
-        let output: Vec<u8> = list.as_bytes().chunks(size).flat_map(|piece| filter.filter(piece)).collect();
-        let output: Value = serde_json::from_slice(&output).unwrap();
+        let unread = UnreadFields::default().annotations_by_use(use_of);
+        let output: Value = serde_json::from_str(&without(unread, &list, size)).unwrap();
         assert_eq!(output["items"][0]["metadata"]["annotations"], json!({"r": "read", UNREAD_ANNOTATIONS: digest(&[])}));
         assert_eq!(output["items"][1]["metadata"]["annotations"], json!({"r": "b"}));
         let sampled = output["items"][2]["metadata"]["annotations"].as_object().unwrap();
@@ -123,13 +131,8 @@ fn lists_of_a_spec_are_cut_wherever_the_pieces_end() {
         (json!({"type": "ADDED", "object": object(true)}), json!({"type": "ADDED", "object": object(false)})),
     ] {
         for text in [whole.to_string(), serde_json::to_string_pretty(&whole).unwrap()] {
-            for size in 1..=text.len() {
-                let unread = UnreadFields::default().metadata_and_spec(&["ownerReferences"], &["selector"]);
-                let mut filter = JsonFilter::new(unread.spec_lists(lists.clone()));
-                let output: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| filter.filter(piece)).collect();
-                let output: Value = serde_json::from_slice(&output).unwrap();
-                assert_eq!(output, expected, "pieces of {size} of {text}");
-            }
+            let unread = UnreadFields::default().metadata_and_spec(&["ownerReferences"], &["selector"]);
+            assert_filtered(&unread.spec_lists(lists.clone()), &text, &expected);
         }
     }
 }
@@ -142,13 +145,8 @@ fn lists_in_annotations_are_cut_behind_the_last_comma_that_counts() {
     };
     for (list, expected) in [("", ""), ("a,b", "a,b"), ("a,b,", "a,b,"), ("a,b,c,\"\\n\u{e9}", "a,b,"), ("\",,,d", "\",,")] {
         let object = |list: &str| json!({"metadata": {"annotations": {"a": "1,2,3,4", "l": list, "m": "1,2,3,4"}, "name": "1,2,3,4"}});
-        let text = object(list).to_string();
-        for size in 1..=text.len() {
-            let mut filter = JsonFilter::new(UnreadFields::default().annotations_by_use(use_of));
-            let output: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| filter.filter(piece)).collect();
-            let output: Value = serde_json::from_slice(&output).unwrap();
-            assert_eq!(output, object(expected), "pieces of {size} of {text}");
-        }
+        let unread = UnreadFields::default().annotations_by_use(use_of);
+        assert_filtered(&unread, &object(list).to_string(), &object(expected));
     }
 }
 

@@ -1,11 +1,14 @@
 //! Tenants, the principals in them, and the tokens they have.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Endpoint, Refusal};
 use crate::sandbox::azure::topology::uuid;
+
+/// Lifetime of a token.
+const LIFETIME: SignedDuration = SignedDuration::from_secs(3_599);
 
 /// Proof of a principal's identity.
 #[derive(Clone, PartialEq, Eq)]
@@ -93,21 +96,13 @@ pub enum TokenState {
     Unknown,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Directory {
     tenants: Vec<String>,
     principals: Vec<Principal>,
     tokens: BTreeMap<String, Token>,
-    lifetime: Duration,
     issued: u64,
     traces: u64,
-}
-
-impl Default for Directory {
-    fn default() -> Self {
-        let lifetime = Duration::from_secs(3_599);
-        Self { tenants: Vec::new(), principals: Vec::new(), tokens: BTreeMap::new(), lifetime, issued: 0, traces: 0 }
-    }
 }
 
 impl Directory {
@@ -142,11 +137,6 @@ impl Directory {
         }
     }
 
-    /// Sets the lifetime of tokens that are issued from now on, in whole seconds.
-    pub fn set_lifetime(&mut self, lifetime: Duration) {
-        self.lifetime = lifetime;
-    }
-
     /// Takes all tokens back: ARM does not know them any more.
     pub fn revoke_tokens(&mut self) {
         self.tokens.clear();
@@ -169,16 +159,15 @@ impl Directory {
     pub fn issue(&mut self, principal: &Principal, audience: &str, now: Timestamp) -> (String, i64) {
         self.issued += 1;
         let text = format!("sandbox-token-{}-{}", self.issued, uuid(self.issued, &principal.object_id).replace('-', ""));
-        let lifetime = SignedDuration::try_from(self.lifetime).unwrap_or(SignedDuration::MAX);
         let token = Token {
             tenant: principal.tenant.clone(),
             client_id: principal.client_id.clone(),
             object_id: principal.object_id.clone(),
             audience: audience.to_owned(),
-            expires: now.checked_add(lifetime).unwrap_or(Timestamp::MAX),
+            expires: now.checked_add(LIFETIME).unwrap_or(Timestamp::MAX),
         };
         self.tokens.insert(text.clone(), token);
-        (text, lifetime.as_secs())
+        (text, LIFETIME.as_secs())
     }
 
     /// Returns the validity of this text at `now`.

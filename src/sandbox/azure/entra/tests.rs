@@ -26,21 +26,6 @@ fn with_secret(client: &str, secret: &str, scope: &str) -> String {
 }
 
 #[test]
-fn a_secret_gets_a_token_that_counts_until_it_expires() {
-    let mut directory = directory(Credential::Secret("s3+cret".to_owned()));
-    directory.set_lifetime(Duration::from_secs(600));
-    let (status, body) = ask(&mut directory, "/TENANT/oauth2/v2.0/token", &with_secret("CLIENT", "s3%2Bcret", SCOPE));
-    assert_eq!((status, &body["token_type"], &body["expires_in"]), (200, &json!("Bearer"), &json!(600)));
-    let text = body["access_token"].as_str().unwrap();
-    let TokenState::Valid(token) = directory.token(text, NOW) else { panic!("not valid") };
-    assert_eq!((token.client_id.as_str(), token.audience.as_str()), ("client", "https://management.azure.com"));
-    let later = NOW + Duration::from_secs(600);
-    assert!(matches!(directory.token(text, later), TokenState::Expired(_)));
-    directory.revoke_tokens();
-    assert_eq!(directory.token(text, NOW), TokenState::Unknown);
-}
-
-#[test]
 fn an_adfs_has_a_path_of_its_own() {
     assert_eq!(endpoint("/adfs/oauth2/v2.0/token"), None);
     assert_eq!(endpoint("/tenant/oauth2/token"), None);

@@ -65,15 +65,6 @@ fn the_own_identity_needs_no_name() {
 }
 
 #[test]
-fn app_service_wants_its_header() {
-    let imds = imds(&[identity("own", None)]);
-    let uri = "/msi/token?api-version=2019-08-01&resource=r";
-    assert_eq!(ask(&imds, uri, &[("X-IDENTITY-HEADER", "other")], None).0, 401);
-    let (status, body) = ask(&imds, uri, &[("X-IDENTITY-HEADER", "header")], None);
-    assert_eq!((status, &body["expires_in"], &body["expires_on"]), (200, &Value::Null, &json!("3599")));
-}
-
-#[test]
 fn what_is_not_there_is_refused() {
     let topology = Topology::new().pool(Pool::new(PoolKind::Standalone, "solo", 1));
     let machine = &topology.machines()[0];

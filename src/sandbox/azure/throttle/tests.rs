@@ -38,17 +38,6 @@ fn a_principals_bucket_empties_and_fills() {
 }
 
 #[test]
-fn fifteen_principals_empty_the_subscription() {
-    let quotas = Quotas { network: None, ..Quotas::azure() };
-    let (mut throttle, start) = (Throttle::default(), Instant::now());
-    let mut served = |principal: &str| {
-        (0..200).filter(|_| throttle.charge(&quotas, &ThrottledRequest { principal, ..LB }, start).is_ok()).count()
-    };
-    let counts: Vec<usize> = (0..16).map(|number| served(&number.to_string())).collect();
-    assert_eq!(counts, [vec![200; 15], vec![0]].concat());
-}
-
-#[test]
 fn a_window_counts_writes_and_deletes_of_all_principals() {
     let quotas = Quotas { arm: None, ..Quotas::azure() };
     let (mut throttle, start) = (Throttle::default(), Instant::now());

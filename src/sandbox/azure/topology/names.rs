@@ -35,16 +35,3 @@ pub fn uuid(seed: u64, text: &str) -> String {
     let halves = u128::from(scatter(seed, text)) << 64 | u128::from(scatter(!seed, text));
     uuid::Builder::from_random_bytes(halves.to_be_bytes()).into_uuid().to_string()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_base_36() {
-        assert_eq!(computer_name("aks-pool1-vmss", 0), "aks-pool1-vmss000000");
-        assert_eq!(computer_name("p", 35), "p00000z");
-        assert_eq!(computer_name("p", 36), "p000010");
-        assert_eq!(computer_name("p", NUMBERS - 1), "pzzzzzz");
-    }
-}

@@ -1,17 +1,10 @@
 //! The machines there are, and what happens to them. Pure: each event changes the estate and answers the [`Change`]s of documents
 //! that go with it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::change::{Change, Edit, created, readdressed, removed};
-use crate::{
-    providers::azure::arm::ResourceId,
-    sandbox::azure::topology::{Machine, Pool, Power, Topology},
-};
+use crate::sandbox::azure::topology::{Machine, Pool, Power, Topology};
 
 /// Missing subject of an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -166,17 +159,5 @@ impl Estate {
         changes.extend(self.topology.set_id(&pool).map(Change::Remove));
         self.topology.pools.retain(|retained| retained.name != pool.name);
         Ok((names, changes))
-    }
-
-    /// Deletes everything of the pools in a resource group, which is then empty. Returns the node names.
-    pub fn empty_group(&mut self, group: &str) -> (Vec<String>, Vec<Change>) {
-        let id = ResourceId::group_of(&self.topology.subscription, group);
-        let missing: BTreeSet<String> = {
-            let inside = self.machines.iter().filter(|(_, machine)| self.topology.pool_group_id(&machine.pool) == id);
-            inside.map(|(name, _)| name.clone()).collect()
-        };
-        self.machines.retain(|name, _| !missing.contains(name));
-        let document = self.topology.group_document(&id);
-        (missing.into_iter().collect(), vec![Change::Remove(id), Change::Put(document)])
     }
 }

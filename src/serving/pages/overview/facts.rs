@@ -1,16 +1,18 @@
-//! Facts of the status value for the page: waiting keys, failures, and remedies.
+//! Facts of the status for the page: waiting keys, failures, and remedies.
 //!
-//! In: the value of `/statusz` and the results of `/readyz`. Out: sorted lists. Missing fields are not shown. Pure.
+//! In: the status page and the results of `/readyz`. Out: sorted lists. Pure.
 
-use std::collections::BTreeMap;
-
-use serde_json::Value;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::super::super::health::ProbeResult;
+use crate::status::{
+    BalancersStatus, DriftOutcome, DriftedService, FailureClass, ManagerStatus, PipelineStage, UnsettledBalancer,
+    UnsettledKey,
+};
 
 /// Input of the page.
 pub(crate) struct OverviewInput<'a> {
-    pub(crate) status: &'a Value,
+    pub(crate) status: &'a ManagerStatus,
     pub(crate) readiness: &'a [ProbeResult],
     /// Whether the caller may know why a check fails.
     pub(crate) show_reasons: bool,
@@ -23,14 +25,15 @@ pub(crate) struct OverviewInput<'a> {
 pub(super) struct WaitingKey<'a> {
     pub(super) key: &'a str,
     /// Progress in the provider.
-    pub(super) stage: &'a str,
+    pub(super) stage: String,
     /// State of the reconcile, and when it is due.
     pub(super) next_step: String,
-    pub(super) failures: u64,
+    pub(super) failures: u32,
     pub(super) reason: &'a str,
-    /// Class of the error, and what the provider advises.
-    pub(super) class: &'a str,
-    pub(super) advice: &'a str,
+    class: Option<&'a FailureClass>,
+    /// Remedy that the provider advises.
+    advice: Option<&'a str>,
+    is_refused: bool,
 }
 
 impl WaitingKey<'_> {
@@ -40,8 +43,10 @@ impl WaitingKey<'_> {
     }
 
     fn is_failing(&self) -> bool {
-        let is_blocked = ["Invalid", "Failed", "invalid", "refused", "failed", "deadline"].contains(&self.class);
-        !self.reason.is_empty() && (self.failures > 0 || self.stage == "refused" || is_blocked)
+        use FailureClass::{CallDeadline, CallFailed, CallInvalid, CallRefused, Failed, Invalid};
+        let is_blocked =
+            matches!(self.class, Some(Invalid | Failed | CallInvalid | CallRefused | CallFailed | CallDeadline));
+        !self.reason.is_empty() && (self.failures > 0 || self.is_refused || is_blocked)
     }
 }
 
@@ -53,90 +58,84 @@ pub(super) struct ReportedProblem {
     pub(super) remedy: String,
 }
 
-/// External change to a cloud resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FoundDrift<'a> {
-    pub(super) about: &'a str,
-    pub(super) found: &'a str,
-    pub(super) what: &'a str,
-    pub(super) outcome: &'static str,
+impl ReportedProblem {
+    fn new(subject: String, error: &str, remedy: &str) -> Self {
+        Self { what: subject, error: error.to_owned(), remedy: remedy.to_owned() }
+    }
 }
 
-/// Returns the recent external changes to Services and routes, the latest first.
-pub(super) fn drift(status: &Value) -> Vec<FoundDrift<'_>> {
-    let of_controllers = items(&status["controllers"]).iter().flat_map(|controller| items(&controller["drift"]));
-    let all = items(&balancers(status)["drift"]["latest"]).iter().chain(of_controllers);
-    let mut all: Vec<_> = all.map(found_drift).collect();
-    all.sort_by(|left, right| right.found.cmp(left.found));
-    all
-}
-
-fn found_drift(note: &Value) -> FoundDrift<'_> {
-    let outcome = match text(&note["outcome"]) {
-        "repaired" => "put right",
-        "reported" => "left (driftPolicy: report)",
-        "delayed" => "put right later: it comes back again and again",
-        _ => "",
-    };
-    FoundDrift { about: text(&note["about"]), found: text(&note["found"]), what: text(&note["what"]), outcome }
-}
-
-/// Returns `true` if the process only plans.
-pub(super) fn is_shadow(status: &Value) -> bool {
-    status["shadow"].as_bool() == Some(true)
+/// Returns a description of the response to an external change.
+pub(super) fn response(outcome: DriftOutcome) -> &'static str {
+    match outcome {
+        DriftOutcome::Repaired => "put right",
+        DriftOutcome::Reported => "left (driftPolicy: report)",
+        DriftOutcome::Delayed => "put right later: it comes back again and again",
+    }
 }
 
 /// Returns `true` if controllers of this process run: it leads, or does not report that it does not.
-pub(super) fn works(status: &Value) -> bool {
-    let leads = |value: &Value| value["leading"].as_bool();
-    !is_shadow(status) && (leads(status) != Some(false) || leads(&status["leaderMigration"]) == Some(true))
+pub(super) fn works(status: &ManagerStatus) -> bool {
+    let migrates = status.leader_migration.as_ref().is_some_and(|migration| migration.leading);
+    !status.shadow && (status.leading != Some(false) || migrates)
 }
 
 /// Returns the waiting Services, and the waiting Nodes and other keys, in the order of their failures.
-pub(super) fn waiting(status: &Value) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_>>) {
-    let stages = &balancers(status)["unsettled"]["services"];
+pub(super) fn waiting(status: &ManagerStatus) -> (Vec<WaitingKey<'_>>, Vec<WaitingKey<'_>>) {
+    let balancers = status.load_balancers();
     let mut all: BTreeMap<(&str, &str), WaitingKey<'_>> = BTreeMap::new();
-    for controller in items(&status["controllers"]) {
-        let of = text(&controller["name"]);
-        for row in items(&controller["unsettled"]) {
-            let key = text(&row["key"]);
-            let owner = if key.contains('/') { "" } else { of };
-            all.insert((owner, key), of_queue(key, row, &stages[key]));
+    for controller in &status.controllers {
+        for row in &controller.unsettled {
+            let owner = if row.key.contains('/') { "" } else { &controller.name };
+            all.insert((owner, &row.key), of_queue(row, balancers));
         }
     }
-    for (key, entry) in stages.as_object().into_iter().flatten() {
-        all.entry(("", key)).or_insert_with(|| of_provider(key, entry));
-    }
-    for (key, entry) in balancers(status)["drift"]["services"].as_object().into_iter().flatten() {
-        all.entry(("", key)).or_insert_with(|| of_drift(key, entry));
+    if let Some(BalancersStatus { unsettled, drift, .. }) = balancers {
+        for (key, entry) in &unsettled.services {
+            all.entry(("", key)).or_insert_with(|| of_provider(key, entry));
+        }
+        for (key, entry) in &drift.services {
+            all.entry(("", key)).or_insert_with(|| of_drift(key, entry));
+        }
     }
     let mut all: Vec<_> = all.into_values().collect();
-    all.sort_by(|a, b| b.failures.cmp(&a.failures).then_with(|| a.key.cmp(b.key)));
+    all.sort_by_key(|waiting| (Reverse(waiting.failures), waiting.key));
     all.into_iter().partition(WaitingKey::is_service)
 }
 
-fn of_queue<'a>(key: &'a str, row: &'a Value, stage: &'a Value) -> WaitingKey<'a> {
-    let staged = of_provider(key, stage);
-    let reason = row["reason"].as_str().unwrap_or(staged.reason);
-    let class = row["class"].as_str().unwrap_or(staged.class);
-    let failures = row["failures"].as_u64().unwrap_or_default();
-    WaitingKey { next_step: next_step(row), failures, reason, class, ..staged }
+fn of_queue<'a>(row: &'a UnsettledKey, balancers: Option<&'a BalancersStatus>) -> WaitingKey<'a> {
+    let entry = balancers.and_then(|balancers| balancers.unsettled.services.get(&row.key));
+    let staged = entry.map(|entry| of_provider(&row.key, entry)).unwrap_or_default();
+    WaitingKey {
+        key: &row.key,
+        next_step: next_step(row),
+        failures: row.failures,
+        reason: row.reason.as_deref().unwrap_or(staged.reason),
+        class: row.class.as_ref().or(staged.class),
+        ..staged
+    }
 }
 
-fn of_provider<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
-    let (class, advice) = (text(&entry["class"]), text(&entry["advice"]));
-    WaitingKey { key, stage: text(&entry["stage"]), reason: text(&entry["problem"]), class, advice, ..WaitingKey::default() }
+fn of_provider<'a>(key: &'a str, entry: &'a UnsettledBalancer) -> WaitingKey<'a> {
+    WaitingKey {
+        key,
+        stage: entry.stage.to_string(),
+        reason: entry.problem.as_deref().unwrap_or_default(),
+        class: entry.class.as_ref(),
+        advice: entry.advice.as_deref(),
+        is_refused: entry.stage == PipelineStage::Refused,
+        ..WaitingKey::default()
+    }
 }
 
 /// Returns the external changes of a Service that are not repaired.
-fn of_drift<'a>(key: &'a str, entry: &'a Value) -> WaitingKey<'a> {
-    let next_step = entry["repairAfter"].as_str().map(|due| format!("put right after {due}")).unwrap_or_default();
-    let reason = text(&entry["documents"][0]);
-    WaitingKey { key, stage: "changed by somebody else", next_step, reason, ..WaitingKey::default() }
+fn of_drift<'a>(key: &'a str, entry: &'a DriftedService) -> WaitingKey<'a> {
+    let next_step = entry.repair_after.as_ref().map(|due| format!("repaired after {due}")).unwrap_or_default();
+    let reason = entry.documents.first().map(String::as_str).unwrap_or_default();
+    WaitingKey { key, stage: "changed by somebody else".to_owned(), next_step, reason, ..WaitingKey::default() }
 }
 
-fn next_step(row: &Value) -> String {
-    match (row["runningForSeconds"].as_f64(), row["dueInSeconds"].as_f64()) {
+fn next_step(row: &UnsettledKey) -> String {
+    match (row.running_for_seconds, row.due_in_seconds) {
         (Some(running), _) => format!("running for {running:.0} s"),
         (None, Some(due)) if due < 0.5 => "due now".to_owned(),
         (None, Some(due)) => format!("due in {due:.0} s"),
@@ -145,36 +144,28 @@ fn next_step(row: &Value) -> String {
 }
 
 /// Returns the Services by stage, as controllers and provider count them.
-pub(super) fn stages(status: &Value) -> Vec<(String, String)> {
-    let facts = controller_facts(status).filter_map(|(name, value)| {
-        let stage = name.strip_prefix("load balancers: ")?;
-        Some((stage.to_owned(), value))
-    });
-    let provider = balancers(status)["waiting"].as_object().into_iter().flatten();
-    facts.chain(provider.map(|(stage, count)| (format!("provider: {stage}"), scalar(count)))).collect()
-}
-
-/// Returns the number of uninitialized Nodes, if a controller counts them.
-pub(super) fn uninitialized_nodes(status: &Value) -> Option<String> {
-    controller_facts(status).find(|(name, _)| *name == "nodes that wait for initialisation").map(|(_, count)| count)
-}
-
-fn controller_facts(status: &Value) -> impl Iterator<Item = (&str, String)> {
-    let facts = items(&status["controllers"]).iter().filter_map(|controller| controller["facts"].as_object());
-    facts.flatten().map(|(name, value)| (name.as_str(), scalar(value)))
+pub(super) fn stages(status: &ManagerStatus) -> Vec<(String, usize)> {
+    let controllers = status.controllers.iter().flat_map(|controller| controller.load_balancers.clone());
+    let provider = status.load_balancers().into_iter().flat_map(|balancers| &balancers.waiting);
+    controllers.chain(provider.map(|(stage, count)| (format!("provider: {stage}"), *count))).collect()
 }
 
 /// Returns all failures, each with a remedy; failures of keys with the same reason are one.
-pub(super) fn problems(status: &Value, readiness: &[ProbeResult], show_reasons: bool) -> Vec<ReportedProblem> {
+pub(super) fn problems(status: &ManagerStatus, readiness: &[ProbeResult], show_reasons: bool) -> Vec<ReportedProblem> {
     let mut found: Vec<_> = readiness.iter().filter_map(|probe| of_probe(probe, show_reasons)).collect();
-    let details = &status["cloudProvider"]["details"];
-    found.extend(problem("configuration was refused", &details["refusedConfiguration"], CHECK_CONFIG));
-    let inventory = &details["session"]["inventory"];
-    let columns = [("lists", "list", "lastError", "lastErrorClass"), ("failures", "read", "error", "class")];
-    for (rows, subject, error, class) in columns {
-        let read =
-            |row: &Value| problem(&format!("reading {}", text(&row[subject])), &row[error], of_class(text(&row[class])));
-        found.extend(items(&inventory[rows]).iter().filter_map(read));
+    if let Some(details) = status.details() {
+        let refused = details.refused_configuration.iter();
+        found.extend(refused.map(|error| ReportedProblem::new("configuration was refused".to_owned(), error, CHECK_CONFIG)));
+        let inventory = &details.session.inventory;
+        let lists = inventory
+            .lists
+            .iter()
+            .filter_map(|list| Some((&list.list, list.last_error.as_ref()?, list.last_error_class.as_ref())));
+        let single = inventory.failures.iter().map(|failure| (&failure.read, &failure.error, Some(&failure.class)));
+        let of_read = |(read, error, class): (&String, &String, _)| {
+            ReportedProblem::new(format!("reading {read}"), error, of_class(class))
+        };
+        found.extend(lists.chain(single).map(of_read));
     }
     found.extend(of_keys(status));
     found
@@ -183,27 +174,21 @@ pub(super) fn problems(status: &Value, readiness: &[ProbeResult], show_reasons: 
 fn of_probe(probe: &ProbeResult, show_reasons: bool) -> Option<ReportedProblem> {
     let error = probe.result.as_ref()?.as_ref().err()?;
     let (error, remedy) = if show_reasons { (error.as_str(), of_check(&probe.name)) } else { ("reason withheld", "") };
-    Some(ReportedProblem { what: format!("readiness: {}", probe.name), error: error.to_owned(), remedy: remedy.to_owned() })
+    Some(ReportedProblem::new(format!("readiness: {}", probe.name), error, remedy))
 }
 
-fn problem(subject: &str, error: &Value, remedy: &str) -> Option<ReportedProblem> {
-    let error = error.as_str()?.to_owned();
-    Some(ReportedProblem { what: subject.to_owned(), remedy: remedy.to_owned(), error })
-}
-
-fn of_keys(status: &Value) -> Vec<ReportedProblem> {
+fn of_keys(status: &ManagerStatus) -> Vec<ReportedProblem> {
     let (services, others) = if works(status) { waiting(status) } else { Default::default() };
     let mut by_reason: BTreeMap<&str, (usize, &WaitingKey<'_>)> = BTreeMap::new();
     for waiting in services.iter().chain(&others).filter(|waiting| waiting.is_failing()) {
         by_reason.entry(waiting.reason).or_insert((0, waiting)).0 += 1;
     }
     let mut counted: Vec<_> = by_reason.into_iter().collect();
-    counted.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+    counted.sort_by_key(|(_, (count, _))| Reverse(*count));
     let reported = |(error, (count, first)): (&str, (usize, &WaitingKey<'_>))| {
         let key = first.key;
         let subject = if count == 1 { key.to_owned() } else { format!("{key} and {} more", count - 1) };
-        let remedy = if first.advice.is_empty() { of_class(first.class) } else { first.advice };
-        ReportedProblem { what: subject, error: error.to_owned(), remedy: remedy.to_owned() }
+        ReportedProblem::new(subject, error, first.advice.unwrap_or_else(|| of_class(first.class)))
     };
     counted.into_iter().map(reported).collect()
 }
@@ -224,50 +209,25 @@ const CHECK_CONFIG: &str = "Run check-config --online with the same configuratio
 const RETRIED: &str =
     "The program tries again with growing pauses. If the error lasts, follow its text; the log has the details.";
 
-/// Remedies by class of error: a class of the provider's contract, the reason of a condition, or a class of the cloud's
-/// responses.
-const REMEDIES: &[(&[&str], &str)] = &[
-    (
-        &["Invalid", "invalid", "refused"],
-        "Correct the field, annotation or setting that the error names. Until then nothing else helps.",
-    ),
-    (
-        &["Waiting", "retry_after", "Throttled", "Busy"],
-        "Nothing: the program waits as long as the cloud asks. Compare the request budget below.",
-    ),
-    (&["Forbidden"], "Grant the missing right; check-config --online names it."),
-    (&["Unauthorized"], "Renew or correct the credentials; check-config --online tries them."),
-    (&["QuotaExceeded"], "Raise the quota, or delete what is not needed."),
-    (&["NotFound", "ParentNotFound"], "Create what is missing, or correct its name in the configuration."),
-    (
-        &["deadline", "Transient", "OutcomeUnknown"],
-        "The program tries again. If it lasts, check the network between this replica and the cloud.",
-    ),
-    (&["MalformedAnswer"], "Find the proxy between this replica and the cloud that changes its answers."),
-    (&["not_leader", "NotLeader"], "Nothing: another replica leads."),
-];
-
-fn of_class(class: &str) -> &'static str {
-    REMEDIES.iter().find(|(classes, _)| classes.contains(&class)).map_or(RETRIED, |(_, remedy)| remedy)
-}
-
-fn balancers(status: &Value) -> &Value {
-    &status["cloudProvider"]["details"]["session"]["loadBalancers"]
-}
-
-pub(super) fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-pub(super) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// Formats a scalar value.
-pub(super) fn scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null | Value::Array(_) | Value::Object(_) => "–".to_owned(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
+/// Returns the remedy for a failure of this class.
+fn of_class(class: Option<&FailureClass>) -> &'static str {
+    use FailureClass as Class;
+    match class {
+        Some(Class::Invalid | Class::CallInvalid | Class::CallRefused) => {
+            "Correct the field, annotation or setting that the error names. Until then nothing else helps."
+        }
+        Some(Class::Waiting | Class::CallRetryAfter | Class::Throttled | Class::Busy) => {
+            "Nothing: the program waits as long as the cloud asks. Compare the request budget below."
+        }
+        Some(Class::Forbidden) => "Grant the missing right; check-config --online names it.",
+        Some(Class::Unauthorized) => "Renew or correct the credentials; check-config --online tries them.",
+        Some(Class::QuotaExceeded) => "Raise the quota, or delete what is not needed.",
+        Some(Class::NotFound | Class::ParentNotFound) => "Create what is missing, or correct its name in the configuration.",
+        Some(Class::CallDeadline | Class::Transient | Class::OutcomeUnknown) => {
+            "The program tries again. If it lasts, check the network between this replica and the cloud."
+        }
+        Some(Class::MalformedAnswer) => "Find the proxy between this replica and the cloud that changes its answers.",
+        Some(Class::NotLeader | Class::CallNotLeader) => "Nothing: another replica leads.",
+        Some(Class::Failed | Class::CallFailed | Class::Other(_)) | None => RETRIED,
     }
 }

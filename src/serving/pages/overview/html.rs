@@ -3,7 +3,7 @@
 //! In: literals and untrusted texts. Out: a page in which no text can become markup, and which reports when it is full.
 //! Pure.
 
-use super::super::super::text::truncate;
+use crate::runtime::text::{is_disruptive, truncate};
 
 /// Bytes of one text.
 const TEXT_LIMIT: usize = 400;
@@ -56,8 +56,7 @@ impl HtmlPage {
 fn visible(letter: char) -> char {
     match letter {
         '\n' | '\t' => ' ',
-        '\u{061C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}' => '\u{FFFD}',
-        other if other.is_control() => '\u{FFFD}',
+        other if is_disruptive(other) => '\u{FFFD}',
         other => other,
     }
 }

@@ -1,11 +1,10 @@
 //! The parts of the page, from top to bottom. In: what to show. Out: markup with texts in it. Pure.
 
-use serde_json::Value;
-
 use super::{
-    facts::{self, OverviewInput, ReportedProblem, WaitingKey, items, scalar, text},
+    facts::{self, OverviewInput, ReportedProblem, WaitingKey},
     html::{HtmlPage, percent_encoded},
 };
+use crate::status::{BucketStatus, ControllerStatus, ManagerStatus};
 
 /// Largest number of rows of Services.
 const MAX_SERVICES: usize = 500;
@@ -32,17 +31,15 @@ pub(super) fn all(page: &mut HtmlPage, input: &OverviewInput<'_>) {
 }
 
 fn head(page: &mut HtmlPage, input: &OverviewInput<'_>) {
-    page.markup("<header><h1>cloud-controller-manager <small>")
-        .text(text(&input.status["version"]))
-        .markup("</small></h1><nav>");
+    page.markup("<header><h1>cloud-controller-manager <small>").text(&input.status.version).markup("</small></h1><nav>");
     if input.has_plan {
         page.markup("<a href=\"/planz\">Plan: what would be written now</a> · ");
     }
     page.markup("<a href=\"/statusz\">all values</a> · <a href=\"/metrics\">metrics</a> · <a href=\"/flagz\">flags</a></nav></header>");
 }
 
-fn banner(page: &mut HtmlPage, status: &Value, works: bool) {
-    if facts::is_shadow(status) {
+fn banner(page: &mut HtmlPage, status: &ManagerStatus, works: bool) {
+    if status.shadow {
         page.markup("<p><b>Shadow manager (--dry-run): it writes nothing and never leads.</b> <a href=\"/reportz\">The report</a> says what it would write, \
              what it refuses, and whether it is ready to switch.</p>");
     } else if !works {
@@ -53,9 +50,9 @@ fn banner(page: &mut HtmlPage, status: &Value, works: bool) {
 fn tiles(page: &mut HtmlPage, input: &OverviewInput<'_>, waiting: Option<(usize, usize)>) {
     let failing = input.readiness.iter().filter(|probe| matches!(probe.result, Some(Err(_)))).count();
     page.markup("<main><ul class=\"tiles\">");
-    match input.status["leading"].as_bool() {
+    match input.status.leading {
         Some(true) => tile(page, "<li class=\"good\">Leader<b>", "this replica"),
-        Some(false) if facts::is_shadow(input.status) => tile(page, "<li>Leader<b>", "never: this is a shadow"),
+        Some(false) if input.status.shadow => tile(page, "<li>Leader<b>", "never: this is a shadow"),
         Some(false) => tile(page, "<li>Leader<b>", "another replica, or none"),
         None => {}
     }
@@ -67,12 +64,12 @@ fn tiles(page: &mut HtmlPage, input: &OverviewInput<'_>, waiting: Option<(usize,
         tile(page, "<li>Services that wait<b>", &services.to_string());
         tile(page, "<li>Nodes and other work that waits<b>", &others.to_string());
     }
-    if let Some(count) = facts::uninitialized_nodes(input.status) {
-        tile(page, "<li>Nodes not initialised<b>", &count);
+    if let Some(count) = input.status.controllers.iter().find_map(|controller| controller.uninitialized_nodes) {
+        tile(page, "<li>Nodes not initialised<b>", &count.to_string());
     }
-    let provider = &input.status["cloudProvider"];
-    if provider["state"].is_string() {
-        tile(page, "<li>Cloud provider<b>", &format!("{}: {}", text(&provider["name"]), text(&provider["state"])));
+    let provider = &input.status.cloud_provider;
+    if let (Some(name), Some(state)) = (&provider.name, &provider.state) {
+        tile(page, "<li>Cloud provider<b>", &format!("{name}: {state}"));
     }
     page.markup("</ul>");
 }
@@ -122,10 +119,10 @@ fn problem_table(page: &mut HtmlPage, problems: &[ReportedProblem]) {
     });
 }
 
-fn stages(page: &mut HtmlPage, status: &Value) {
+fn stages(page: &mut HtmlPage, status: &ManagerStatus) {
     let head = ("<h2 id=\"stages\">Services by stage</h2>", "<th>Stage<th>Services");
     table(page, head, &facts::stages(status), MAX_OTHERS, |page, (stage, count)| {
-        page.element("<tr><td>", stage, "</td>").element("<td data-of=\"Services\">", count, "</td></tr>");
+        page.element("<tr><td>", stage, "</td>").element("<td data-of=\"Services\">", &count.to_string(), "</td></tr>");
     });
 }
 
@@ -133,7 +130,7 @@ fn waiting_table(page: &mut HtmlPage, title: &'static str, waiting: &[WaitingKey
     table(page, (title, "<th>Name<th>Stage<th>Turn<th>Failures<th>Why"), waiting, limit, |page, row| {
         page.markup("<tr><td>");
         name(page, row.key, has_plan);
-        page.element("</td><td data-of=\"Stage\">", row.stage, "</td>")
+        page.element("</td><td data-of=\"Stage\">", &row.stage, "</td>")
             .element("<td data-of=\"Turn\">", &row.next_step, "</td>")
             .element("<td data-of=\"Failures\">", &row.failures.to_string(), "</td>")
             .element("<td>", row.reason, "</td></tr>");
@@ -148,22 +145,22 @@ fn name(page: &mut HtmlPage, key: &str, has_plan: bool) {
     }
 }
 
-fn drift(page: &mut HtmlPage, status: &Value) {
-    let found = facts::drift(status);
+fn drift(page: &mut HtmlPage, status: &ManagerStatus) {
+    let found = status.drift();
     if found.is_empty() {
         return;
     }
     let head = ("<h2 id=\"drift\">Changed by somebody else</h2>", "<th>Name<th>Found<th>What was done<th>What");
     table(page, head, &found, MAX_DRIFT, |page, note| {
-        page.element("<tr><td>", note.about, "</td>")
-            .element("<td data-of=\"Found\">", note.found, "</td>")
-            .element("<td data-of=\"Done\">", note.outcome, "</td>")
-            .element("<td>", note.what, "</td></tr>");
+        page.element("<tr><td>", &note.about, "</td>")
+            .element("<td data-of=\"Found\">", &note.found.to_string(), "</td>")
+            .element("<td data-of=\"Done\">", facts::response(note.outcome), "</td>")
+            .element("<td>", &note.what, "</td></tr>");
     });
 }
 
-fn budget(page: &mut HtmlPage, status: &Value) {
-    let buckets = items(&status["cloudProvider"]["details"]["session"]["requestBudget"]["buckets"]);
+fn budget(page: &mut HtmlPage, status: &ManagerStatus) {
+    let buckets = status.details().map(|details| details.session.request_budget.buckets.as_slice()).unwrap_or_default();
     if buckets.is_empty() {
         return;
     }
@@ -171,25 +168,23 @@ fn budget(page: &mut HtmlPage, status: &Value) {
     table(page, head, buckets, MAX_OTHERS, bucket_row);
 }
 
-fn bucket_row(page: &mut HtmlPage, bucket: &Value) {
-    let (remaining, capacity) = (scalar(&bucket["left"]), scalar(&bucket["capacity"]));
-    let paused = bucket["pausedForSeconds"].as_f64().filter(|seconds| *seconds > 0.0);
-    let waiting = bucket["waiting"].as_object().into_iter().flatten();
-    let waiting: Vec<_> = waiting.map(|(urgency, count)| format!("{urgency}: {}", scalar(count))).collect();
-    page.element("<tr><td>", text(&bucket["bucket"]), " <small>")
-        .element("", text(&bucket["resource"]), "</small></td>")
-        .element("<td data-of=\"Left\"><meter min=\"0\" max=\"", &capacity, "\" value=\"")
-        .element("", &remaining, "\"></meter> ")
-        .element("", &format!("{remaining} of {capacity}"), "</td>")
-        .element("<td data-of=\"Refill per second\">", &scalar(&bucket["refillPerSecond"]), "</td>")
-        .element("<td data-of=\"Paused\">", &paused.map_or_else(String::new, |seconds| format!("{seconds:.0} s")), "</td>")
+fn bucket_row(page: &mut HtmlPage, bucket: &BucketStatus) {
+    let BucketStatus { remaining, capacity, refill_per_second, paused_for_seconds, .. } = bucket;
+    let paused = if *paused_for_seconds > 0.0 { format!("{paused_for_seconds:.0} s") } else { String::new() };
+    let waiting: Vec<_> = bucket.waiting.iter().map(|(urgency, count)| format!("{urgency}: {count}")).collect();
+    page.element("<tr><td>", &bucket.bucket, " <small>")
+        .element("", bucket.resource.as_deref().unwrap_or_default(), "</small></td>")
+        .element("<td data-of=\"Left\"><meter min=\"0\" max=\"", &format!("{capacity:?}"), "\" value=\"")
+        .element("", &format!("{remaining:?}"), "\"></meter> ")
+        .element("", &format!("{remaining:?} of {capacity:?}"), "</td>")
+        .element("<td data-of=\"Refill per second\">", &format!("{refill_per_second:?}"), "</td>")
+        .element("<td data-of=\"Paused\">", &paused, "</td>")
         .element("<td data-of=\"Waiting\">", &waiting.join(", "), "</td></tr>");
 }
 
-fn controllers(page: &mut HtmlPage, status: &Value) {
-    let running = items(&status["controllers"]).iter().map(|controller| (text(&controller["name"]), summary(controller)));
-    let skipped = status["notRunning"].as_object().into_iter().flatten();
-    let skipped = skipped.map(|(name, reason)| (name.as_str(), format!("does not run: {}", scalar(reason))));
+fn controllers(page: &mut HtmlPage, status: &ManagerStatus) {
+    let running = status.controllers.iter().map(|controller| (&controller.name, summary(controller)));
+    let skipped = status.not_running.iter().map(|(name, reason)| (name, format!("does not run: {reason}")));
     let all: Vec<_> = running.chain(skipped).collect();
     let head = ("<h2 id=\"controllers\">Controllers</h2>", "<th>Controller<th>State");
     table(page, head, &all, MAX_OTHERS, |page, (name, state)| {
@@ -197,11 +192,10 @@ fn controllers(page: &mut HtmlPage, status: &Value) {
     });
 }
 
-fn summary(controller: &Value) -> String {
-    let waiting = items(&controller["unsettled"]).len();
-    let facts =
-        controller["facts"].as_object().into_iter().flatten().filter(|(name, _)| !name.starts_with("load balancers: "));
-    let facts = facts.map(|(name, value)| format!("{name}: {}", scalar(value)));
-    let problem = controller["problem"].as_str().map(str::to_owned);
-    problem.into_iter().chain([format!("waiting: {waiting}")]).chain(facts).collect::<Vec<_>>().join("; ")
+fn summary(controller: &ControllerStatus) -> String {
+    // Load balancers have a table of their own.
+    let facts = controller.facts.iter().filter(|(name, _)| !name.starts_with("load balancers: "));
+    let facts = facts.map(|(name, value)| format!("{name}: {value}"));
+    let waiting = format!("waiting: {}", controller.unsettled.len());
+    controller.problem.clone().into_iter().chain([waiting]).chain(facts).collect::<Vec<_>>().join("; ")
 }

@@ -143,33 +143,4 @@ mod tests {
             assert_eq!(counted, (expected.0, expected.1.map(seconds)), "{ages:?}, {newest_arrival:?}");
         }
     }
-
-    /// So many come ten a second; writes take five seconds. Answers the sizes that the document has when it is sent.
-    fn sent(count: usize) -> Vec<usize> {
-        let (mut now, mut arrived, mut written, mut since, mut ended) = (0_u64, 0, 0, 0, None::<u64>);
-        let mut sizes = Vec::new();
-        while written < count {
-            since = if arrived == written { now } else { since };
-            arrived = count.min(arrived + 10);
-            let idle = ended.map(|ended| seconds(now.saturating_sub(ended)));
-            let (waiting, oldest) = (arrived - written, seconds(now - since));
-            let youngest = Duration::ZERO;
-            let reserved = count - arrived;
-            let gathering =
-                BatchStatus { waiting, reserved, next_overtaken: None, overtaken: 0, written, oldest, youngest, idle };
-            now += 1;
-            if ended.is_none_or(|ended| ended < now) && waiting > 0 && batch_delay(&gathering, seconds(30)).is_none() {
-                (written, ended) = (arrived, Some(now + 5));
-                sizes.push(arrived);
-            }
-        }
-        sizes
-    }
-
-    #[test]
-    fn a_slow_stream_costs_few_writes() {
-        let (few, many): (usize, usize) = (sent(50).iter().sum(), sent(400).iter().sum());
-        assert!(sent(400).len() <= 6 && sent(500).len() <= 7, "{:?}", sent(500));
-        assert!(many <= 8 * few * 2, "{few} and {many}");
-    }
 }

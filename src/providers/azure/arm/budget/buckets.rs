@@ -1,4 +1,4 @@
-//! Token buckets over (now): what is left, when the next token is there, what a correction or a pause does.
+//! Token buckets over (now): what is left, when the next token is there, what a correction or a pause does. Pure.
 //!
 //! In: the buckets a request drains, and corrections. Out: taken, or when to ask again. A bucket that was never used is full; a
 //! full bucket of a single resource is forgotten, so memory follows what is in use.

@@ -1,4 +1,4 @@
-//! Charge of one request, read from its method and path.
+//! Charge of one request, read from its method and path. Pure.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! How much may be sent: every limit once, and which of them a request counts against.
+//! How much may be sent: every limit once, and which of them a request counts against. Pure.
 //!
 //! In: a [`RequestCharge`] and the settings. Out: the buckets it takes a token from, each with capacity and refill, narrowest first.
 //!
@@ -172,13 +172,6 @@ impl BudgetSettings {
     }
 }
 
-/// ARM's buckets per subscription and principal.
-const SUBSCRIPTION: [(ChargedOperation, &str, BucketLimit); 3] = [
-    (ChargedOperation::Read, "subscription-reads", per_second(250.0, 25.0)),
-    (ChargedOperation::Write, "subscription-writes", per_second(200.0, 10.0)),
-    (ChargedOperation::Delete, "subscription-deletes", per_second(200.0, 10.0)),
-];
-
 const NETWORK_READS: BucketLimit = per_five_minutes(10_000.0);
 const NETWORK_WRITES: BucketLimit = per_five_minutes(1_000.0);
 
@@ -236,12 +229,12 @@ fn id(level: QuotaLevel, name: impl Into<Cow<'static, str>>, charge: &RequestCha
     BucketId { level, name: name.into(), subscription: charge.subscription.clone(), resource }
 }
 
+/// Returns ARM's own bucket, which a principal has in each subscription.
 fn subscription(charge: &RequestCharge) -> (BucketId, BucketLimit) {
-    let [read, write, delete] = SUBSCRIPTION;
-    let (_, name, limit) = match charge.operation {
-        ChargedOperation::Read => read,
-        ChargedOperation::Write => write,
-        ChargedOperation::Delete => delete,
+    let (name, limit) = match charge.operation {
+        ChargedOperation::Read => ("subscription-reads", per_second(250.0, 25.0)),
+        ChargedOperation::Write => ("subscription-writes", per_second(200.0, 10.0)),
+        ChargedOperation::Delete => ("subscription-deletes", per_second(200.0, 10.0)),
     };
     (id(QuotaLevel::Subscription, name, charge), limit)
 }

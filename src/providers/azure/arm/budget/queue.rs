@@ -1,4 +1,4 @@
-//! Who goes next: callers that wait for tokens, over (now).
+//! Who goes next: callers that wait for tokens, over (now). Pure.
 //!
 //! In: callers with their buckets and urgency. Out: who may go, and when to ask again. Rules:
 //! - Each class of urgency is worth [`URGENCY_STEP`] of waiting: a caller goes before all that came after it by more than that, however
@@ -81,6 +81,11 @@ impl QueueTicket {
             buckets.usage.remove(&self.charges, &self.claim.causes, now);
         }
     }
+
+    /// Returns `true` if it must leave the reserve to others.
+    fn is_closed_out(&self, buckets: &QuotaBuckets, now: Instant) -> bool {
+        self.claim.allowance.is_some_and(|allowance| buckets.usage.of_causes(&self.claim.causes, now) > allowance)
+    }
 }
 
 /// What the callers of a line have in common.
@@ -95,20 +100,7 @@ struct LineKey {
 #[derive(Debug)]
 struct QueueLine {
     shared_charges: Vec<BucketCharge>,
-    waiting: BTreeMap<QueueRank, QueuedCaller>,
-}
-
-#[derive(Debug)]
-struct QueuedCaller {
-    claim: QueueClaim,
-    charges: Arc<[BucketCharge]>,
-}
-
-impl QueuedCaller {
-    /// Returns `true` if it must leave the reserve to others.
-    fn is_closed_out(&self, buckets: &QuotaBuckets, now: Instant) -> bool {
-        self.claim.allowance.is_some_and(|allowance| buckets.usage.of_causes(&self.claim.causes, now) > allowance)
-    }
+    waiting: BTreeMap<QueueRank, QueueTicket>,
 }
 
 /// Queue of all waiting callers.
@@ -162,9 +154,9 @@ impl BudgetQueue {
             shared_charges: shared_charges(&drains).cloned().collect(),
             waiting: BTreeMap::new(),
         });
-        let charges: Arc<[BucketCharge]> = drains.into();
-        line.waiting.insert(rank, QueuedCaller { claim: claim.clone(), charges: Arc::clone(&charges) });
-        QueueTicket { number: self.count, rank, charges, claim }
+        let ticket = QueueTicket { number: self.count, rank, charges: drains.into(), claim };
+        line.waiting.insert(rank, ticket.clone());
+        ticket
     }
 
     /// Gives a place away. `false`: the caller was let through before, and its tokens are taken.

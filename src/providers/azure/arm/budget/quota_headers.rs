@@ -1,4 +1,4 @@
-//! Quotas in a response of ARM.
+//! Quotas in a response of ARM. Pure.
 //!
 //! In: the request's charge and buckets, status, headers and error code of the response. Out: corrections, and the one pause
 //! that a 429 requests.
@@ -15,7 +15,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::{
-    super::classify::names_another_write,
+    super::error_codes::names_another_write,
     charge::ChargedOperation,
     limits::{BucketCharge, BudgetSettings, QuotaLevel},
 };

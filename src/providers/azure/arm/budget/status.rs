@@ -1,6 +1,5 @@
 //! The budget on the status page.
 
-use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
@@ -8,28 +7,27 @@ use super::{
     limits::{BucketId, BudgetSettings},
     queue::BudgetQueue,
 };
+use crate::status::{BucketStatus, BudgetStatus};
 
 /// Returns every bucket in use and who waits for it.
-pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, settings: &BudgetSettings, now: Instant) -> Value {
+pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, settings: &BudgetSettings, now: Instant) -> BudgetStatus {
     let waiting = queue.waiting(buckets, now);
     let row = |(id, bucket): (&BucketId, &QuotaBucket)| {
         let of_bucket = waiting.iter().filter(|((waits_for, _), _)| waits_for == id);
-        let waiting: Map<_, _> =
-            of_bucket.map(|((_, urgency), count)| (urgency.as_str().to_owned(), json!(count))).collect();
-        json!({
-            "bucket": id.name,
-            "subscription": id.subscription,
-            "resource": id.resource,
-            "left": tenths(bucket.left(now)),
-            "capacity": tenths(bucket.limit().capacity),
-            "refillPerSecond": rounded(bucket.limit().per_second, 1000.0),
-            "sharePercent": tenths(settings.share_of(id.level) * 100.0),
-            "sharedWith": id.level.shared_with(),
-            "pausedForSeconds": tenths(bucket.paused_for(now).as_secs_f64()),
-            "waiting": waiting,
-        })
+        BucketStatus {
+            bucket: id.name.to_string(),
+            subscription: id.subscription.clone(),
+            resource: id.resource.clone(),
+            remaining: tenths(bucket.left(now)),
+            capacity: tenths(bucket.limit().capacity),
+            refill_per_second: rounded(bucket.limit().per_second, 1000.0),
+            share_percent: tenths(settings.share_of(id.level) * 100.0),
+            shared_with: id.level.shared_with().to_owned(),
+            paused_for_seconds: tenths(bucket.paused_for(now).as_secs_f64()),
+            waiting: of_bucket.map(|((_, urgency), count)| (urgency.as_str().to_owned(), *count)).collect(),
+        }
     };
-    json!({ "sharePercent": settings.share_percent, "buckets": buckets.iter().map(row).collect::<Vec<_>>() })
+    BudgetStatus { share_percent: settings.share_percent, buckets: buckets.iter().map(row).collect() }
 }
 
 fn tenths(number: f64) -> f64 {

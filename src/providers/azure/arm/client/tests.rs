@@ -7,9 +7,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    providers::azure::arm::{
-        TokenError, api,
-        budget::{Budget, BudgetSettings, ChargedOperation as Counts},
+    providers::azure::{
+        arm::{
+            api,
+            budget::{Budget, BudgetSettings, ChargedOperation as Counts},
+        },
+        auth::AuthError,
     },
     runtime::leader_election::LeadershipState as Lead,
     runtime::watch,
@@ -223,9 +226,10 @@ async fn a_rejected_token_is_replaced_once() {
 #[tokio::test(start_paused = true)]
 async fn without_a_token_nothing_is_sent() {
     let world = world();
+    let (endpoint, message) = ("https://login.example".to_owned(), "no route".to_owned());
     for (error, class_of_it) in [
-        (TokenError::Refused("AADSTS7000215".into()), ArmErrorClass::Unauthorized),
-        (TokenError::Unavailable("no route".into()), ArmErrorClass::Transient),
+        (AuthError::configuration("aadClientSecret", "AADSTS7000215"), ArmErrorClass::Unauthorized),
+        (AuthError::Unreachable { endpoint, message, retry_after: None }, ArmErrorClass::Transient),
     ] {
         *world.credential.error.lock() = Some(error);
         assert_eq!(class(world.get().await), class_of_it);
@@ -285,7 +289,7 @@ async fn the_budget_pauses_for_a_quota_but_not_for_a_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn only_what_may_have_reached_arm_is_paid_for() {
-    let no_token = || Some(TokenError::Refused("no".into()));
+    let no_token = || Some(AuthError::configuration("aadClientSecret", "no"));
     for (fault, error, passed, returned) in [
         (None, None, 1, 0),
         (None, no_token(), 1, 1),
@@ -398,18 +402,6 @@ async fn every_kind_of_operation_is_followed_to_its_end() {
         let count = |operation| passed.iter().filter(|(charge, _)| charge.operation == operation).count();
         assert_eq!((count(Counts::Write), count(Counts::Delete)), (1, 2), "{style:?}: polls count as reads");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_or_unwell_status_url_does_not_lose_the_write() {
-    let world = world();
-    world.set_operations(STATUS, 3);
-    world.fault("operations", answer(404, NOT_FOUND));
-    assert_eq!(world.put(None).await.unwrap()["properties"]["provisioningState"], "Succeeded");
-    for _ in 0..12 {
-        world.fault("operations", answer(503, ""));
-    }
-    assert_eq!(world.put(None).await.unwrap()["properties"]["provisioningState"], "Succeeded");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ mod extra;
 use std::collections::BTreeMap;
 
 pub use extra::Extra;
+use serde::{Deserialize, Deserializer};
 
 use super::ResourceId;
 
@@ -37,6 +38,34 @@ macro_rules! documents {
     (@name $field:ident) => { concat!("`", stringify!($field), "`, in camel case.") };
 }
 pub(super) use documents;
+
+/// Declares documents that are only read: a field that is missing or `null` is empty, and other fields are dropped.
+macro_rules! records {
+    ($($(#[$doc:meta])* $visibility:vis $name:ident {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty $(= $json:literal)?,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        $visibility struct $name {
+            $(
+                $(#[$field_doc])*
+                #[serde(
+                    deserialize_with = "crate::providers::azure::arm::documents::document::or_empty" $(, rename = $json)?
+                )]
+                $visibility $field: $type,
+            )*
+        }
+    )*};
+}
+pub(in crate::providers::azure) use records;
+
+/// Reads a field of a record, which is empty if ARM sends no value.
+pub(in crate::providers::azure) fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    field: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(field)?.unwrap_or_default())
+}
 
 /// Gives documents that have an id and a name of their own the answers to which one they are.
 macro_rules! identified {

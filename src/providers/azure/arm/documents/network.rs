@@ -114,9 +114,7 @@ documents! {
         port: i64,
         request_path: String,
         interval_in_seconds: i64,
-        number_of_probes: i64,
         probe_threshold: i64,
-        no_healthy_backends_behavior: String,
         load_balancing_rules: Vec<SubResource>,
     }
     /// Source address translation for members.

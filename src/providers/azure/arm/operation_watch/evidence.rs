@@ -7,16 +7,15 @@
 //! result only when it has succeeded, is of another version than the one that was replaced, and is what ARM's answer to the write was,
 //! apart from single values that ARM adds. That something is gone, a list does not prove: the resource itself is asked for then.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use http::Method;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::providers::azure::arm::{
     documents::spelling::same_word,
-    operation::{OperationState, operation_state},
+    operation::{OperationProgress, OperationState, operation_state},
 };
 
 /// Lists in a row that lack a write, after which it polls alone.
@@ -70,7 +69,8 @@ impl ListedWrite {
                     (_, etag) if etag != "*" && !etag.is_empty() => Some(etag.to_owned()),
                     _ => return None,
                 };
-                if accepted_state(response) != Some(OperationState::Running) {
+                let state = OperationProgress::of(response).provisioning_state().map(operation_state);
+                if state != Some(OperationState::Running) {
                     return None;
                 }
                 ExpectedOutcome::Document { answered: response.clone(), replaced }
@@ -125,22 +125,6 @@ impl ExpectedOutcome {
             }
         }
     }
-}
-
-/// Returns the state in an answer, without a tree of all of it: that of a load balancer has megabytes.
-fn accepted_state(response: &[u8]) -> Option<OperationState> {
-    #[derive(Deserialize)]
-    struct Answer<'a> {
-        #[serde(borrow)]
-        properties: Option<Properties<'a>>,
-    }
-    #[derive(Deserialize)]
-    struct Properties<'a> {
-        #[serde(rename = "provisioningState", borrow)]
-        state: Option<Cow<'a, str>>,
-    }
-    let response: Answer<'_> = serde_json::from_slice(response).ok()?;
-    response.properties?.state.as_deref().map(operation_state)
 }
 
 fn state(document: &Value) -> Option<OperationState> {

@@ -215,22 +215,6 @@ async fn managed_identities_of_every_kind() {
 }
 
 #[tokio::test]
-async fn app_service_is_found_by_its_variables() {
-    let mut world = World::new();
-    world.config.use_managed_identity_extension = true;
-    world.config.user_assigned_identity_id = "/subscriptions/s/x".to_owned();
-    world.set("IDENTITY_ENDPOINT", "http://app.service/token");
-    world.set("IDENTITY_HEADER", "planted-header");
-    let refused = world.compute().await.unwrap_err();
-    assert!(clean(&refused).contains("Identity not found"), "{refused}");
-    world.services.state().identities.push("mi_res_id=/subscriptions/s/x".to_owned());
-    assert_eq!(world.compute().await.unwrap(), format!("1-mi_res_id=/subscriptions/s/x-{ARM_RESOURCE}"));
-    world.environment.remove("IDENTITY_HEADER");
-    world.set("IMDS_ENDPOINT", "http://arc");
-    assert!(world.connect().await.err().unwrap().is_configuration());
-}
-
-#[tokio::test]
 async fn two_tenants_have_a_token_each_and_an_auxiliary_one() {
     let mut world = World::with_secret();
     world.config.network_resource_tenant_id = "network".to_owned();

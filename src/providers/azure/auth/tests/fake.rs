@@ -78,10 +78,6 @@ impl State {
                 assert_eq!(request.headers()["metadata"], "true");
                 self.managed(&query)
             }
-            ("app.service", _) => {
-                assert_eq!(request.headers()["x-identity-header"], "planted-header");
-                self.managed(&query)
-            }
             (_, ["metadata", "endpoints"]) => (200, self.metadata.clone()),
             (_, [.., "vaults", name]) => {
                 (200, json!({"properties": {"vaultUri": format!("https://{name}.vault.azure.net/")}}))
@@ -103,7 +99,7 @@ impl State {
     }
 
     fn managed(&mut self, query: &Pairs) -> (u16, Json) {
-        let names = ["client_id", "object_id", "msi_res_id", "mi_res_id"];
+        let names = ["client_id", "object_id", "msi_res_id"];
         let asked = names.iter().find_map(|name| Some(format!("{name}={}", query.get(*name)?))).unwrap_or_default();
         if self.identities.contains(&asked) {
             let (status, mut answer) = self.token(&asked, &query["resource"]);

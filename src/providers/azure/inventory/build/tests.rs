@@ -63,7 +63,7 @@ fn records_that_are_poor_or_broken_do_no_harm() {
     ] {
         assert!(built(poor).is_some());
     }
-    let codes = ["", "PowerState", "PowerStateä/running", "powerstate/Running"].map(str::to_owned);
+    let codes = ["", "PowerState", "PowerStateä/running", "powerstate/Running"];
     assert_eq!(power_state(codes.into_iter()).as_deref(), Some("Running"));
 }
 

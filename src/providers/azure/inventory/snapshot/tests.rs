@@ -22,15 +22,15 @@ fn an_answer_older_than_what_is_known_changes_nothing() {
     let at = |seconds| start + Duration::from_secs(seconds);
     snapshot.observe(machine("a", "new"), at(10));
     snapshot.record(of_group(), at(5), list(&["a"]));
-    assert_eq!(snapshot.entry(&vm("a")).unwrap().machine.vm_id, "new");
+    assert_eq!(snapshot.entries.get(&vm("a")).unwrap().machine.vm_id, "new");
     snapshot.note_absence(&vm("a"), at(6));
-    assert!(snapshot.entry(&vm("a")).is_some());
+    assert!(snapshot.entries.contains_key(&vm("a")));
     snapshot.record(of_group(), at(7), list(&[]));
-    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing_since, None, "seen after the list was asked for");
+    assert_eq!(snapshot.entries.get(&vm("a")).unwrap().missing_since, None, "seen after the list was asked for");
     snapshot.record(of_group(), at(11), list(&[]));
-    assert!(snapshot.entry(&vm("a")).unwrap().missing_since.is_some());
+    assert!(snapshot.entries.get(&vm("a")).unwrap().missing_since.is_some());
     snapshot.record(of_group(), at(12), list(&["a"]));
-    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing_since, None);
+    assert_eq!(snapshot.entries.get(&vm("a")).unwrap().missing_since, None);
     assert_eq!(snapshot.lists().count(), 1);
 }
 
@@ -54,13 +54,13 @@ fn interfaces_are_kept_while_they_stay_the_same() {
     driver.send(ArmRead::Interfaces(scope.clone()));
     let interfaces_read_at = Some(driver.now);
     driver.send(ArmRead::Machines(scope.clone()));
-    let entry = driver.snapshot.entry(&id).unwrap();
+    let entry = driver.snapshot.entries.get(&id).unwrap();
     assert_eq!((entry.read_at, entry.interfaces_read_at), (driver.now, interfaces_read_at));
     assert_eq!(entry.machine.interfaces[0].ip_configurations.len(), 1);
     let other = serde_json::json!([{"id": id.child("networkInterfaces", "other").as_str()}]);
     driver.fixture.change(&id, "/properties/networkProfile/networkInterfaces", other);
     driver.send(ArmRead::Machines(scope));
-    assert_eq!(driver.snapshot.entry(&id).unwrap().interfaces_read_at, None);
+    assert_eq!(driver.snapshot.entries.get(&id).unwrap().interfaces_read_at, None);
 }
 
 #[test]
@@ -76,11 +76,12 @@ fn machines_are_small() {
     };
     let bytes: usize = driver
         .snapshot
-        .entries()
+        .entries
+        .values()
         .map(|entry| text(&entry.machine) + size_of::<Machine>() + size_of::<MachineEntry>() + 200)
         .sum();
     assert!(bytes < (8 << 20) / 10, "{bytes}: 5,000 machines have 8 MiB");
-    let mut sets = driver.snapshot.entries().filter_map(|entry| match &entry.machine.kind {
+    let mut sets = driver.snapshot.entries.values().filter_map(|entry| match &entry.machine.kind {
         MachineKind::ScaleSetInstance { scale_set, .. } => Some(scale_set.as_str().as_ptr()),
         _ => None,
     });
@@ -128,7 +129,7 @@ proptest! {
             }
             for number in 0..6 {
                 prop_assert_eq!(snapshot.by_name(&group(), &name(number)).is_some(), expected.contains(&number));
-                prop_assert_eq!(snapshot.entry(&vm(&name(number))).is_some(), expected.contains(&number));
+                prop_assert_eq!(snapshot.entries.contains_key(&vm(&name(number))), expected.contains(&number));
             }
         }
     }

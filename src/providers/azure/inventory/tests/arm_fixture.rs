@@ -256,7 +256,7 @@ impl InventoryDriver {
     }
 
     pub(in crate::providers::azure::inventory) fn send(&mut self, read: ArmRead) {
-        let entry = self.snapshot.entry(read.subject());
+        let entry = self.snapshot.entries.get(read.subject());
         let interfaces = entry.into_iter().flat_map(|entry| &entry.machine.interfaces);
         let interfaces: Vec<_> = interfaces.map(|interface| interface.id.clone()).collect();
         let (outcome, requests) = self.fixture.respond(&read, &interfaces, &self.settings);

@@ -41,12 +41,7 @@ impl<'a> PlannedVersion<'a> {
         }
     }
 
-    /// What ARM shall require for the write.
-    pub(super) fn precondition(self) -> Precondition<'a> {
-        self.precondition_with(self.etag())
-    }
-
-    /// The same when the etag is another one by now.
+    /// Returns what ARM must require for the write of a document that has this etag by now.
     pub(super) fn precondition_with(self, etag: Option<&str>) -> Precondition<'_> {
         match self {
             PlannedVersion::Absent => Precondition::Absent,
@@ -147,12 +142,12 @@ mod tests {
         for etag in [None, Some(String::new())] {
             let without = CachedVersion { etag: Some(etag.clone()), ..CachedVersion::default() };
             let planned = PlannedVersion::of(Some("/lb"), etag.as_deref());
-            assert_eq!(planned.precondition(), Precondition::Exists, "{etag:?}");
+            assert_eq!(planned.precondition_with(planned.etag()), Precondition::Exists, "{etag:?}");
             assert_eq!(decide(planned, &without), WriteDecision::ReadFirst, "{etag:?}");
             assert!(matches!(decide(PlannedVersion::Absent, &without), WriteDecision::Refuse(_)), "{etag:?}");
         }
-        assert_eq!(PlannedVersion::of(None, None).precondition(), Precondition::Absent);
-        assert_eq!(PlannedVersion::of(None, Some("1")).precondition(), Precondition::Version("1"));
+        assert_eq!(PlannedVersion::of(None, None).precondition_with(None), Precondition::Absent);
+        assert_eq!(PlannedVersion::of(None, Some("1")).precondition_with(Some("1")), Precondition::Version("1"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A private link service gives its load balancer another version: what is known of that is doubtful afterwards. A subnet is a document
 //! that others write as well (route tables, security groups), so it is read a moment before and written on that version.
 
-use super::{NetworkWriter, PlannedVersion, conflict, finish_write};
+use super::{NetworkWriter, PlannedVersion, conflict};
 use crate::providers::azure::{
     arm::{
         ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::Subnet,
@@ -28,11 +28,12 @@ impl NetworkWriter {
         }
         let what = NetworkCacheKey::PrivateLink(id.clone());
         let planned = PlannedVersion::of(document.id.as_deref(), document.etag.as_deref());
-        let condition = self.precondition_for(&what, planned, id, urgency).await?;
+        let etag = self.unchanged_etag(&what, (id, planned), urgency).await?;
+        let condition = planned.precondition_with(etag.as_deref());
         let writing = self.observer.begin_write(what);
         let outcome = self.compute.with_urgency(urgency).put(&api::PRIVATE_LINK_SERVICES, id, condition, document).await;
         let written = outcome.map(|answer| NetworkWriteResult::PrivateLink(id.clone(), Box::new(answer)));
-        finish_write(writing, written, |error| doubtful(error, id, document))
+        writing.end_with(written, |error| doubtful(error, id, document))
     }
 
     /// Deletes the connections of a private link service, one after another, and then itself, if it still is what was planned on.
@@ -44,7 +45,7 @@ impl NetworkWriter {
             return Ok(());
         }
         let planned = PlannedVersion::Version(deletion.document.etag.as_deref().filter(|etag| !etag.is_empty()));
-        self.precondition_for(&what, planned, id, urgency).await?;
+        self.unchanged_etag(&what, (id, planned), urgency).await?;
         for connection in deletion.document.connections() {
             self.delete_connection(deletion, connection.name.as_deref().unwrap_or_default(), urgency).await?;
         }
@@ -59,17 +60,15 @@ impl NetworkWriter {
         let condition = Precondition::unchanged(known.etag.as_deref());
         let outcome = self.compute.with_urgency(urgency).delete(&api::PRIVATE_LINK_SERVICES, id, condition).await;
         let written = outcome.map(|()| NetworkWriteResult::PrivateLinkDeleted(id.clone()));
-        finish_write(writing, written, |error| doubtful(error, id, &known))
+        writing.end_with(written, |error| doubtful(error, id, &known))
     }
 
     async fn delete_connection(&self, deletion: &PrivateLinkDeletion, name: &str, urgency: Urgency) -> ArmResult<()> {
         let connection = deletion.id.child(CONNECTIONS, name);
-        let writing = self.observer.begin_write(NetworkCacheKey::PrivateLink(deletion.id.clone()));
+        // However it ends, it is another version then.
+        let _writing = self.observer.begin_write(NetworkCacheKey::PrivateLink(deletion.id.clone()));
         let client = self.compute.with_urgency(urgency);
-        let outcome = client.delete(&api::PRIVATE_ENDPOINT_CONNECTIONS, &connection, Precondition::Unconditional).await;
-        // Either way it is another version now.
-        writing.failed(vec![NetworkCacheKey::PrivateLink(deletion.id.clone())]);
-        outcome
+        client.delete(&api::PRIVATE_ENDPOINT_CONNECTIONS, &connection, Precondition::Unconditional).await
     }
 
     fn is_gone(&self, what: &NetworkCacheKey, id: &ResourceId) -> bool {
@@ -102,12 +101,10 @@ impl NetworkWriter {
     }
 
     async fn put_subnet(&self, id: &ResourceId, document: &Subnet, urgency: Urgency) -> ArmResult<()> {
-        let what = NetworkCacheKey::Subnet(id.name().to_owned());
-        let writing = self.observer.begin_write(what.clone());
+        let writing = self.observer.begin_write(NetworkCacheKey::Subnet(id.name().to_owned()));
         let condition = Precondition::unchanged(document.etag.as_deref());
         let outcome = self.client.with_urgency(urgency).put(&api::SUBNETS, id, condition, document).await;
-        let written = outcome.map(|answer| NetworkWriteResult::Subnet(id.name().to_owned(), Box::new(answer)));
-        finish_write(writing, written, |error| observe::invalidated_by(error, &what, Vec::new))
+        writing.end(outcome.map(|answer| NetworkWriteResult::Subnet(id.name().to_owned(), Box::new(answer))))
     }
 }
 
@@ -117,17 +114,14 @@ fn is_same(known: &PrivateLinkService, planned: &PrivateLinkService) -> bool {
     known.tags == planned.tags && frontends(known) == frontends(planned)
 }
 
-/// What is doubtful when a write failed: nothing, when ARM did not look at it. Otherwise the whole group, since another one may be in the
-/// way that was not known, and its load balancers.
+/// Returns the documents that a failed write invalidates: none if ARM did not look at it.
+///
+/// Otherwise these are the whole group, since another one may be in the way that was not known, and its load balancers.
 fn doubtful(error: &ArmError, id: &ResourceId, document: &PrivateLinkService) -> Vec<NetworkCacheKey> {
-    use ArmErrorClass::{Forbidden, NotLeader, Throttled, Unauthorized};
-    if matches!(error.class, Throttled | Unauthorized | Forbidden | NotLeader) {
-        return Vec::new();
+    let mut keys = observe::invalidated_by(error, &NetworkCacheKey::PrivateLink(id.clone()), Vec::new);
+    if !keys.is_empty() {
+        keys.extend(id.parent().map(NetworkCacheKey::PrivateLinks));
+        keys.extend(document.load_balancers().map(NetworkCacheKey::LoadBalancer));
     }
-    let group = id.parent().map(NetworkCacheKey::PrivateLinks);
-    let balancers = document.load_balancers().map(NetworkCacheKey::LoadBalancer);
-    [NetworkCacheKey::PrivateLink(id.clone())].into_iter().chain(group).chain(balancers).collect()
+    keys
 }
-
-#[cfg(all(test, feature = "sandbox"))]
-mod tests;

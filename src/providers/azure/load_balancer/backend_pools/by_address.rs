@@ -89,13 +89,13 @@ impl PoolUpdater<'_> {
                 Err(error) => error,
             };
             if error.class != ArmErrorClass::Conflict || tried == TRIES {
-                return outcome.fail_pool(name(id), error, id);
+                return outcome.fail_at(name(id), error, id.parent(), Some(id));
             }
             match self.planned_again(id).await {
                 Ok(newer) => change = newer,
                 // It is gone, and the load balancer that its members were for with it.
                 Err(error) if error.class == ArmErrorClass::NotFound => return,
-                Err(error) => return outcome.fail_pool(name(id), error, id),
+                Err(error) => return outcome.fail_at(name(id), error, id.parent(), Some(id)),
             }
         }
     }

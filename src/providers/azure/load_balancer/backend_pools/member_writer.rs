@@ -10,12 +10,12 @@ use std::{
 };
 
 use futures::{StreamExt, future::join_all};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
 use super::{
     member_list::{INSTANCE_VIEW, ListedInstance, listed_instances},
-    outcome::{PoolSyncOutcome, PoolWriteEnds, pause_after},
+    outcome::{PoolSyncOutcome, PoolWriteEnds, load_balancers, pause_after},
 };
 use crate::providers::azure::{
     arm::{
@@ -76,10 +76,6 @@ impl std::fmt::Display for MachineSkipReason {
 impl PoolMemberWriter {
     pub(super) fn new(inventory: Arc<Inventory>, memory: Arc<Mutex<PoolMemory>>) -> Self {
         Self { inventory, memory }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, PoolMemory> {
-        self.memory.lock()
     }
 
     /// Sends changes of members. `facts`: of scale sets.
@@ -156,7 +152,7 @@ impl PoolMemberWriter {
                 }
                 Err(error) => {
                     let again = error.class == ArmErrorClass::Conflict;
-                    outcome.fail_member(name, error, &update.patch);
+                    outcome.fail_at(name, error, load_balancers(&update.patch), None);
                     if !again {
                         break;
                     }
@@ -168,7 +164,7 @@ impl PoolMemberWriter {
 
     /// What ARM may have taken without carrying it out is written again as it then reads.
     fn note_failure(&self, update: &PoolMemberUpdate, result: &ArmResult<Option<MachineSkipReason>>) {
-        let (key, mut memory) = (update.resource.key(), self.memory());
+        let (key, mut memory) = (update.resource.key(), self.memory.lock());
         match result {
             Err(error) if !matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
                 let patch = PoolMembershipPatch { join: Vec::new(), leave: Vec::new(), ..update.patch.clone() };
@@ -180,7 +176,7 @@ impl PoolMemberWriter {
 
     /// Returns how long a machine that is left alone is not read again.
     fn pause_of(&self, reason: &MachineSkipReason) -> Duration {
-        let settings = self.inventory.settings();
+        let settings = &self.inventory.settings;
         match reason {
             MachineSkipReason::Skip(
                 MembershipSkipReason::OtherLoadBalancer(_) | MembershipSkipReason::NoConfiguration(_),

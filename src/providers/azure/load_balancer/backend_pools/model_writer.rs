@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -56,10 +56,6 @@ impl ScaleSetModelWriter {
         &self.group
     }
 
-    fn cache(&self) -> MutexGuard<'_, ScaleSetModelCache> {
-        self.cache.lock()
-    }
-
     fn set_failed(&self, set: &ResourceId, has_failed: bool) {
         let mut memory = self.memory.lock();
         if has_failed {
@@ -70,11 +66,11 @@ impl ScaleSetModelWriter {
     }
 
     fn known(&self, set: &ResourceId) -> Option<Arc<VirtualMachineScaleSet>> {
-        self.cache().sets.get(set).cloned()
+        self.cache.lock().sets.get(set).cloned()
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<ResourceId, Arc<VirtualMachineScaleSet>>)) {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         cache.changes += 1;
         change(&mut cache.sets);
     }
@@ -101,28 +97,28 @@ impl ScaleSetModelWriter {
 
     /// The next plan lists the scale sets anew.
     pub(super) fn expire(&self) {
-        self.cache().listed_at = None;
+        self.cache.lock().listed_at = None;
     }
 
     /// The scale sets of the group, listed anew when the last list is too old.
     pub(super) async fn models(&self, arm: &ArmClient) -> ArmResult<ScaleSetModels> {
-        let (started, changes) = (Instant::now(), self.cache().changes);
-        if self.cache().listed_at.is_none_or(|listed| started.saturating_duration_since(listed) >= self.ttl) {
+        let (started, changes) = (Instant::now(), self.cache.lock().changes);
+        if self.cache.lock().listed_at.is_none_or(|listed| started.saturating_duration_since(listed) >= self.ttl) {
             let path = format!("{}/providers/{}", self.group, api::SCALE_SETS.resource_type);
             let listed = arm.list::<VirtualMachineScaleSet>(&api::SCALE_SETS, &path, &[]).await?;
             let sets =
                 listed.into_iter().filter_map(|set| Some((ResourceId::parse(set.id.as_deref()?).ok()?, Arc::new(set))));
-            let mut cache = self.cache();
+            let mut cache = self.cache.lock();
             if cache.changes == changes {
                 *cache = ScaleSetModelCache { listed_at: Some(started), changes, sets: sets.collect() };
             }
         }
-        Ok(self.cache().sets.iter().map(|(id, set)| (id.clone(), Arc::clone(set))).collect())
+        Ok(self.cache.lock().sets.iter().map(|(id, set)| (id.clone(), Arc::clone(set))).collect())
     }
 
     /// Sends changes of models. What was listed after `started` is fresh enough to write on.
     pub(super) async fn write(&self, arm: &ArmClient, changes: &[PoolChange], started: Instant, ends: &PoolWriteEnds) {
-        let is_fresh = self.cache().listed_at.is_some_and(|listed| listed >= started);
+        let is_fresh = self.cache.lock().listed_at.is_some_and(|listed| listed >= started);
         let writes = changes.iter().filter_map(|change| {
             let PoolChangeKind::Model(patch) = &change.kind else { return None };
             let listed = self.known(&change.id).filter(|_| is_fresh);

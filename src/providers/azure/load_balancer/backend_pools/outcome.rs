@@ -158,34 +158,21 @@ impl PoolSyncOutcome {
         self.summary.load_balancers.extend(load_balancers(patch));
     }
 
-    /// Notes a failure.
+    /// Notes a failure that may be about any load balancer.
     pub(super) fn fail(&mut self, what: impl Into<String>, error: impl Into<LookupError>) {
-        self.push(what, error, BTreeSet::new(), None);
+        self.fail_at(what, error, [], None);
     }
 
-    /// Notes that a pool could not be written.
-    pub(super) fn fail_pool(&mut self, what: impl Into<String>, error: impl Into<LookupError>, pool: &ResourceId) {
-        self.push(what, error, pool.parent().into_iter().collect(), Some(pool.clone()));
-    }
-
-    fn push(
+    /// Notes a failure that is about pools of these load balancers, or about one `pool`.
+    pub(super) fn fail_at(
         &mut self,
         what: impl Into<String>,
         error: impl Into<LookupError>,
-        load_balancers: BTreeSet<ResourceId>,
-        pool: Option<ResourceId>,
+        load_balancers: impl IntoIterator<Item = ResourceId>,
+        pool: Option<&ResourceId>,
     ) {
-        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers, pool });
-    }
-
-    /// Notes that a machine could not be written, and so where it is missing or left over.
-    pub(super) fn fail_member(
-        &mut self,
-        what: impl Into<String>,
-        error: impl Into<LookupError>,
-        patch: &PoolMembershipPatch,
-    ) {
-        self.push(what, error, load_balancers(patch).collect(), None);
+        let load_balancers = load_balancers.into_iter().collect();
+        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers, pool: pool.cloned() });
     }
 
     /// Takes in what happened elsewhere.
@@ -207,7 +194,8 @@ impl PoolSyncOutcome {
     }
 }
 
-fn load_balancers(patch: &PoolMembershipPatch) -> impl Iterator<Item = ResourceId> {
+/// Returns the load balancers of the pools that a machine joins or leaves.
+pub(super) fn load_balancers(patch: &PoolMembershipPatch) -> impl Iterator<Item = ResourceId> {
     patch.join.iter().chain(&patch.leave).filter_map(ResourceId::parent)
 }
 

@@ -92,7 +92,7 @@ fn find_drift(
     if compared.is_empty() {
         return DriftByService::new();
     }
-    let keeps = |who: &ServiceIdentity| plan.refused().contains_key(who) || plan.blocked.contains_key(who);
+    let keeps = |who: &ServiceIdentity| plan.network.refused.contains_key(who) || plan.blocked.contains_key(who);
     let granted: Vec<_> = requests.iter().filter(|request| !keeps(request.identity())).cloned().collect();
     drift(&DriftInput {
         observed: &input.observed,

@@ -8,7 +8,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::future::{self, BoxFuture};
-use parking_lot::MutexGuard;
 use tokio::{
     sync::{
         self,
@@ -22,7 +21,7 @@ use tracing::Instrument;
 use super::{
     planning::{StagePlan, StagePlanRequest},
     pool_readiness::{self, EmptyPools},
-    pool_sync_state::{PoolSyncRecord, PoolSyncState},
+    pool_sync_state::PoolSyncRecord,
     stage_context::StageContext,
 };
 use crate::{
@@ -98,18 +97,18 @@ pub(super) async fn join(
 ) -> CloudResult<PoolRound> {
     let lease = context.hold_lease().await?;
     let planning = context.pool_planning.lock().await;
-    context.lock_pool_sync().is_plan_due = false;
+    context.pool_sync.lock().is_plan_due = false;
     let Some(nodes) = context.hosts() else { return Ok(PoolRound::default()) };
     let urgency = join_urgency(context, nodes.len(), urgency);
     let since = context.invalidate_pool_sync();
     let fingerprint = context.node_fingerprint(&nodes);
     let (local, publications) = context.local_pools();
-    let created = context.unfilled_pools().clone();
-    let is_deleting = !context.lock_deleting().is_empty();
+    let created = context.unfilled_pools.lock().clone();
+    let is_deleting = !context.deleting.lock().is_empty();
     let (started, ends) = (Instant::now(), context.backend_pools.ends());
     // With all that the requests need: what a read does not need may be forgotten, and with it addresses for a status.
     let StagePlan { plan, input } = context.plan(&StagePlanRequest::write(PlanScope::Members, requests, urgency)).await?;
-    if context.lock_pool_sync().is_retired {
+    if context.pool_sync.lock().is_retired {
         return Ok(PoolRound::default());
     }
     let (plan, observed) = (plan.pools, input.observed);
@@ -223,11 +222,11 @@ impl PoolWrites {
         if !outcome.failures.is_empty() || !self.plan.blocked.is_empty() {
             return;
         }
-        self.context.unfilled_pools().retain(|pool| !created.contains(pool));
+        self.context.unfilled_pools.lock().retain(|pool| !created.contains(pool));
         if let Some((since, record)) = *synced {
             let deferred = outcome.deferred.then_some(POWERED_OFF_RESYNC);
             let due = deferred.into_iter().chain(self.plan.resync_after).min().map(|after| Instant::now() + after);
-            self.context.lock_pool_sync().record(since, PoolSyncRecord { due, ..record });
+            self.context.pool_sync.lock().record(since, PoolSyncRecord { due, ..record });
         }
     }
 }
@@ -246,7 +245,7 @@ impl Drop for PoolWrites {
 
 /// Begins another plan, unless one is about to begin.
 fn plan_again(context: &Arc<StageContext>) {
-    if !std::mem::replace(&mut context.lock_pool_sync().is_plan_due, true) {
+    if !std::mem::replace(&mut context.pool_sync.lock().is_plan_due, true) {
         tokio::spawn(join_again(Arc::clone(context)));
     }
 }
@@ -255,7 +254,7 @@ fn plan_again(context: &Arc<StageContext>) {
 fn join_again(context: Arc<StageContext>) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         if let Err(error) = self::join(&context, &[], Urgency::Node).await {
-            context.lock_pool_sync().is_plan_due = false;
+            context.pool_sync.lock().is_plan_due = false;
             tracing::warn!(%error, "some machines are not in their backend pools yet");
         }
     })
@@ -265,14 +264,14 @@ fn join_again(context: Arc<StageContext>) -> BoxFuture<'static, ()> {
 ///
 /// If there are more machines than Services, urgent writes would delay public IPs for long.
 fn join_urgency(context: &StageContext, nodes: usize, urgency: Urgency) -> Urgency {
-    let is_awaited = !context.unfilled_pools().is_empty() && nodes <= context.service_index.managed().len();
+    let is_awaited = !context.unfilled_pools.lock().is_empty() && nodes <= context.service_index.managed().len();
     if is_awaited { Urgency::Shared } else { urgency }
 }
 
 /// Whether the pools were last brought to what they have to be now.
 pub(super) fn is_synced(world: &StageContext) -> bool {
-    let Some(followed) = world.lock_pool_sync().synced else { return false };
-    world.unfilled_pools().is_empty()
+    let Some(followed) = world.pool_sync.lock().synced else { return false };
+    world.unfilled_pools.lock().is_empty()
         && followed.publications == world.watches.publications()
         && followed.due.is_none_or(|due| due > Instant::now())
         && world.hosts().is_some_and(|hosts| world.node_fingerprint(&hosts) == followed.fingerprint)
@@ -288,7 +287,7 @@ pub(super) struct LoadBalancerDeletion<'a> {
 
 impl Drop for LoadBalancerDeletion<'_> {
     fn drop(&mut self) {
-        self.context.lock_deleting().remove(&self.id);
+        self.context.deleting.lock().remove(&self.id);
         // What stays after all wants the members of its pools back; the Nodes of an entry that has gone belong elsewhere.
         if !self.is_gone || self.context.settings.has_entries() {
             self.context.invalidate_pool_sync();
@@ -394,33 +393,20 @@ async fn refreshed(
 impl StageContext {
     /// A load balancer is about to be deleted.
     pub(super) fn begin_deletion(&self, id: &ResourceId) -> LoadBalancerDeletion<'_> {
-        self.lock_deleting().insert(id.clone());
+        self.deleting.lock().insert(id.clone());
         LoadBalancerDeletion { context: self, id: id.clone(), is_gone: false }
     }
 
     /// Pools are not where they have to be, whatever the Nodes say; as of what is answered.
     pub(super) fn invalidate_pool_sync(&self) -> u64 {
-        self.lock_pool_sync().invalidate()
+        self.pool_sync.lock().invalidate()
     }
 
     /// Records that members of pools of these load balancers have changed.
     fn note_changed_pools<'a>(&self, load_balancers: impl IntoIterator<Item = &'a ResourceId>) {
         for balancer in load_balancers {
-            self.lock_pool_sync().machine_rules.note_change();
+            self.pool_sync.lock().machine_rules.note_change();
             self.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
         }
-    }
-
-    pub(super) fn lock_deleting(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
-        self.deleting.lock()
-    }
-
-    fn lock_pool_sync(&self) -> MutexGuard<'_, PoolSyncState> {
-        self.pool_sync.lock()
-    }
-
-    /// Pools that were made and not filled yet.
-    pub(super) fn unfilled_pools(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
-        self.unfilled_pools.lock()
     }
 }

@@ -8,11 +8,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    cloud_provider::drift::{DriftLog, DriftOutcome},
+    cloud_provider::drift::DriftLog,
     metrics::Metrics,
     providers::azure::{
         config::DriftPolicy,
@@ -26,6 +25,7 @@ use crate::{
         },
     },
     runtime::clock::Clock,
+    status::{DriftOutcome, DriftStatus, DriftedService},
 };
 
 /// Most Services that the status page lists.
@@ -156,12 +156,15 @@ impl DriftWatch {
     }
 
     /// What is left as it is, the first hundred Services of it, and what was found lately.
-    pub(super) fn status(&self) -> Value {
+    pub(super) fn status(&self) -> DriftStatus {
         let state = self.state();
         let listed = state.left.iter().take(MAX_LISTED).map(|(who, left)| (who.key.clone(), left.status()));
-        let services: serde_json::Map<_, _> = listed.collect();
-        let latest = state.log.latest();
-        json!({"policy": self.policy.as_str(), "drifted": state.left.len(), "services": services, "latest": latest})
+        DriftStatus {
+            policy: self.policy.as_str().to_owned(),
+            drifted: state.left.len(),
+            services: listed.collect(),
+            latest: state.log.latest(),
+        }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a number of Services is far below 2⁵³")]
@@ -242,14 +245,13 @@ impl std::fmt::Display for LeftDrift {
 }
 
 impl LeftDrift {
-    fn status(&self) -> Value {
-        let documents: Vec<String> = self.documents.iter().map(ToString::to_string).collect();
-        json!({
-            "right": self.right.map(seconds),
-            "found": seconds(self.found),
-            "documents": documents,
-            "repairAfter": self.due.map(seconds),
-        })
+    fn status(&self) -> DriftedService {
+        DriftedService {
+            last_correct: self.right.map(seconds),
+            found: seconds(self.found),
+            documents: self.documents.iter().map(ToString::to_string).collect(),
+            repair_after: self.due.map(seconds),
+        }
     }
 }
 

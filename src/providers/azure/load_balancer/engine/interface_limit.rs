@@ -11,7 +11,7 @@ impl StageContext {
     /// Records that Azure enforces the limit, if one of these errors says so. From then on, plans keep to it.
     pub(super) fn record_interface_limit<'a>(&self, errors: impl IntoIterator<Item = &'a ArmError>) {
         if errors.into_iter().any(is_interface_limit) {
-            self.observer.record_interface_limit();
+            self.observer.update(|known| known.interface_limit_reached, |known| known.interface_limit_reached = true);
         }
     }
 

@@ -32,7 +32,7 @@ use crate::{
             desired::{
                 ServiceRequest,
                 load_balancers::{LoadBalancerChange, LoadBalancerWrite, ServicePlacement},
-                private_links::touched::touched_frontends,
+                private_links::reads::touched_frontends,
                 public_ips::PublicIpRelease,
                 status::has_parts_of,
             },
@@ -330,7 +330,7 @@ impl LoadBalancerStage<'_> {
             return Err(error.into());
         }
         if !new.is_empty() {
-            self.context.unfilled_pools().extend(new);
+            self.context.unfilled_pools.lock().extend(new);
             self.context.invalidate_pool_sync();
             // Where pools list addresses, no machine is written, and to wait for other load balancers saves nothing.
             if self.context.settings.pool_type != BackendPoolType::NodeIp {

@@ -146,7 +146,7 @@ impl ServicePipeline {
                 continue;
             };
             if let ServiceRequest::Delete(identity, _) = request {
-                self.context.public_ip_attempts().remove(identity);
+                self.context.public_ip_attempts.lock().remove(identity);
                 self.context.refused_labels.forget(identity);
                 self.context.drift.forget(identity);
                 self.context.placement_labels.forget(identity);
@@ -284,7 +284,7 @@ impl ServicePipeline {
     async fn put_public_ips(&self, request: &ServiceRequest, puts: &PublicIpWrites, urgency: Urgency) -> CloudResult<bool> {
         if !puts.is_empty() {
             self.report_stage(request, PipelineStage::PublicIps);
-            self.context.public_ip_attempts().insert(request.identity().clone());
+            self.context.public_ip_attempts.lock().insert(request.identity().clone());
         }
         let had_address = request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
         let writes = puts.iter().map(|put| {

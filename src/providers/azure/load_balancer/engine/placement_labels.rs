@@ -10,7 +10,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Service;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::providers::azure::planner::load_balancer::{
     labels::LabelMap,
@@ -34,7 +34,7 @@ pub(super) struct PlacementLabels {
 impl PlacementLabels {
     /// Gives `spec` the labels by which `service` was placed, if only labels have changed since.
     pub(super) fn apply(&self, service: &Service, spec: &mut ServiceSpec) {
-        if let Some(record) = self.records().get(&spec.identity).filter(|record| record.digest == digest(service)) {
+        if let Some(record) = self.records.lock().get(&spec.identity).filter(|record| record.digest == digest(service)) {
             spec.labels.clone_from(&record.labels);
             spec.namespace_labels.clone_from(&record.namespace_labels);
         }
@@ -44,15 +44,11 @@ impl PlacementLabels {
     pub(super) fn record(&self, service: &Service, spec: &ServiceSpec) {
         let (labels, namespace_labels) = (spec.labels.clone(), spec.namespace_labels.clone());
         let record = LabelRecord { digest: digest(service), labels, namespace_labels };
-        self.records().insert(spec.identity.clone(), record);
+        self.records.lock().insert(spec.identity.clone(), record);
     }
 
     pub(super) fn forget(&self, identity: &ServiceIdentity) {
-        self.records().remove(identity);
-    }
-
-    fn records(&self) -> MutexGuard<'_, BTreeMap<ServiceIdentity, LabelRecord>> {
-        self.records.lock()
+        self.records.lock().remove(identity);
     }
 }
 

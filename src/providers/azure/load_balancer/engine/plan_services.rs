@@ -23,10 +23,7 @@ use crate::{
         arm::Urgency,
         load_balancer::explain::cloud_error,
         planner::load_balancer::{
-            desired::{
-                ServiceRequest,
-                status::{pending_addresses, status},
-            },
+            desired::{ServiceRequest, plan_index::PlanIndex},
             plan::{Plan, PlanScope, after::after_network, writes},
             rule_memory::ParsedService,
             spec::{ServiceSpec, identity_of},
@@ -61,7 +58,7 @@ pub(super) async fn plan_services(context: &StageContext, demand: &ServiceDemand
     let writes = writes_of(&input, &plan);
     planned.existing = existing(&writes, &requests);
     planned.writes.extend(writes);
-    let refused = plan.refused().iter();
+    let refused = plan.network.refused.iter();
     planned
         .refused
         .extend(refused.map(|(service, refusal)| (service.key.clone(), CloudError::refused(refusal.to_string()))));
@@ -153,14 +150,15 @@ fn statuses(
     requests: &[ServiceRequest],
 ) -> BTreeMap<String, LoadBalancerStatus> {
     let written = after_network(&input.observed, &plan.network);
+    let (index, settings) = (PlanIndex::new(&written), &context.settings);
     let is_known = |spec: &&Arc<ServiceSpec>| {
-        !plan.refused().contains_key(&spec.identity) && pending_addresses(&written, spec, &context.settings).is_empty()
+        !plan.network.refused.contains_key(&spec.identity) && index.pending_addresses(spec, settings).is_empty()
     };
     let ensured = requests.iter().filter_map(|request| match request {
         ServiceRequest::Ensure(spec) => Some(spec),
         ServiceRequest::Delete(..) => None,
     });
-    let of = |spec: &Arc<ServiceSpec>| (spec.identity.key.clone(), ingress(&status(&written, spec, &context.settings)));
+    let of = |spec: &Arc<ServiceSpec>| (spec.identity.key.clone(), ingress(&index.status(spec, settings)));
     ensured.filter(is_known).map(of).filter(|(_, status)| status.ingress.is_some()).collect()
 }
 

@@ -225,7 +225,7 @@ impl StageContext {
     /// What is known before anything is read.
     async fn first_input(&self, request: &StagePlanRequest<'_>) -> StageInput {
         let identities: BTreeSet<ServiceIdentity> = request.requests.iter().map(ServiceRequest::identity).cloned().collect();
-        let attempts = self.public_ip_attempts().intersection(&identities).cloned().collect();
+        let attempts = self.public_ip_attempts.lock().intersection(&identities).cloned().collect();
         let former = request.requests.iter().filter_map(|request| self.service_index.former_private_link_group(request));
         let unread_zones = match request.scope {
             PlanScope::Eviction(_) => None,
@@ -274,7 +274,7 @@ impl StageContext {
             }
             PlanPurpose::Write => {
                 memory.hosts = self.hosts().map(|hosts| claims.counted(&hosts));
-                memory.deleting = self.lock_deleting().iter().cloned().collect();
+                memory.deleting = self.deleting.lock().iter().cloned().collect();
                 if let (PlanScope::SecurityGroup, Some(group)) = (request.scope, &observed.security_group) {
                     self.service_index.note_nodes(&memory.all_nodes);
                     self.service_index.with_memory(|memory| memory.forget_unlisted(|| managed_destinations(group)));
@@ -289,7 +289,7 @@ impl StageContext {
         }
         if has_members {
             (memory.pools, (memory.local, _)) = (self.backend_pools.memory(), self.local_pools());
-            memory.unfilled = self.unfilled_pools().iter().cloned().collect();
+            memory.unfilled = self.unfilled_pools.lock().iter().cloned().collect();
         }
         memory
     }

@@ -4,7 +4,7 @@
 //! member alone: one that it has for itself, or those of the load balancers that have its rules. Without rules it waits for all shared pools.
 //! What fails of a machine elsewhere is reported by the sync of hosts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::{
     cloud_provider::CloudResult,
@@ -12,10 +12,10 @@ use crate::{
         arm::ResourceId,
         load_balancer::backend_pools::{PoolSyncError, PoolSyncFailure, PoolSyncOutcome, PoolSyncSummary},
         planner::load_balancer::{
-            naming,
+            desired::RulesByPool,
             observed::ObservedNetwork,
             plan::pools::{PoolChange, PoolMemory, PoolPlan},
-            pools::local_pools::{LocalPools, RuleReferences},
+            pools::local_pools::LocalPools,
             spec::ServiceIdentity,
         },
     },
@@ -38,8 +38,8 @@ pub(super) struct EmptyPools {
     empty: Vec<EmptyPool>,
     /// Load balancers whose pools are being filled.
     joining: BTreeSet<ResourceId>,
-    /// Names of the rules of each load balancer.
-    rules_by_load_balancer: Vec<(ResourceId, Vec<String>)>,
+    /// Load balancers with rules of a Service, by the beginning of its names in lower case.
+    by_service: HashMap<String, BTreeSet<ResourceId>>,
     /// What failed and is about no pool in particular.
     failures: Vec<PoolSyncFailure>,
 }
@@ -60,7 +60,7 @@ pub(super) fn owner<'a>(
     observed: &ObservedNetwork,
 ) -> Option<&'a ServiceIdentity> {
     let document = observed.load_balancer(&pool.parent()?)?;
-    Some(&local.find(pool, &RuleReferences::of(document))?.service)
+    Some(&local.find(pool, &RulesByPool::of(document))?.service)
 }
 
 impl EmptyPools {
@@ -81,19 +81,16 @@ impl EmptyPools {
                 .map(|(change, error)| PoolSyncFailure::of(change, error))
                 .collect(),
         });
-        let rules_by_load_balancer = observed.load_balancers.iter().filter_map(|balancer| {
+        let mut by_service: HashMap<String, BTreeSet<ResourceId>> = HashMap::new();
+        for balancer in &observed.load_balancers {
+            let Some(id) = balancer.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { continue };
             let rules = balancer.properties.iter().flat_map(|properties| properties.load_balancing_rules.iter().flatten());
-            let names = rules.filter_map(|rule| rule.name.clone()).collect();
-            Some((ResourceId::parse(balancer.id.as_deref()?).ok()?, names))
-        });
-        let failures = PoolSyncOutcome::unread(plan).failures;
-        Self { empty: empty.collect(), joining, rules_by_load_balancer: rules_by_load_balancer.collect(), failures }
-    }
-
-    /// Returns the load balancers that have rules of a Service.
-    fn balancers(&self, service: &ServiceIdentity) -> BTreeSet<&ResourceId> {
-        let is_there = |rules: &[String]| rules.iter().any(|rule| naming::owns_rule(service, rule));
-        self.rules_by_load_balancer.iter().filter(|(_, rules)| is_there(rules)).map(|(balancer, _)| balancer).collect()
+            // Only what follows the beginning has hyphens.
+            for prefix in rules.filter_map(|rule| rule.name.as_deref()?.split('-').next()) {
+                by_service.entry(prefix.to_ascii_lowercase()).or_default().insert(id.clone());
+            }
+        }
+        Self { empty: empty.collect(), joining, by_service, failures: PoolSyncOutcome::unread(plan).failures }
     }
 
     /// Returns the readiness of one Service.
@@ -101,7 +98,8 @@ impl EmptyPools {
     /// # Errors
     /// Nothing fills one of its pools, because something failed.
     pub(super) fn of(&self, service: &ServiceIdentity) -> CloudResult<PoolReadiness> {
-        let balancers = self.balancers(service);
+        let none = BTreeSet::new();
+        let balancers = self.by_service.get(&service.name_prefix.to_ascii_lowercase()).unwrap_or(&none);
         let concerns = |pool: &&EmptyPool| match &pool.owner {
             Some(owner) => owner == service,
             None => balancers.is_empty() || pool.id.parent().is_some_and(|balancer| balancers.contains(&balancer)),
@@ -113,7 +111,7 @@ impl EmptyPools {
         let general = self.failures.iter().filter(|_| !own.is_empty());
         let failures: Vec<_> = own.iter().flat_map(|pool| &pool.failures).chain(general).cloned().collect();
         match failures.is_empty() {
-            true if self.joining.iter().any(|balancer| balancers.contains(balancer)) => Ok(PoolReadiness::Joining),
+            true if !self.joining.is_disjoint(balancers) => Ok(PoolReadiness::Joining),
             true => Ok(PoolReadiness::Ready),
             false => Err(PoolSyncError { summary: PoolSyncSummary::default(), failures }.into()),
         }

@@ -14,7 +14,7 @@ use crate::{
         arm::Urgency,
         load_balancer::events,
         planner::load_balancer::{
-            desired::{expected, status::status, traces},
+            desired::{expected, plan_index::PlanIndex, traces},
             plan::{Plan, PlanScope},
             spec::{ServiceSpec, identity_of, parse_leniently, status_addresses},
         },
@@ -49,12 +49,12 @@ impl AzureLoadBalancers {
         let StagePlan { plan: Plan { network: plan, .. }, input } = self.plan_deletion(service).await?;
         let spec = parse_leniently(service, &self.settings);
         let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
-        let found = [&spec, &flipped].map(|spec| status(&input.observed, spec, &self.settings));
+        let found = [&spec, &flipped].map(|spec| PlanIndex::of_one_service(&input.observed).status(spec, &self.settings));
         if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
             return Ok(Some(plan_services::ingress(addresses)));
         }
         if plan.is_empty() {
-            self.pipeline.context.public_ip_attempts().remove(&spec.identity);
+            self.pipeline.context.public_ip_attempts.lock().remove(&spec.identity);
         }
         Ok((!plan.is_empty()).then(|| plan_services::ingress(&[])))
     }

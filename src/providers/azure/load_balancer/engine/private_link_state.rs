@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::in_flight::{InFlight, Occupation};
@@ -51,17 +51,13 @@ impl PrivateLinkState {
     /// Connections go before their private link service, which may stay when Azure refuses: remembers what there was at first.
     pub(super) fn begin_deletion(&self, gone: &PrivateLinkDeletion) {
         if !gone.document.connections().is_empty() {
-            self.going().entry(gone.id.clone()).or_insert_with(|| gone.clone());
+            self.going.lock().entry(gone.id.clone()).or_insert_with(|| gone.clone());
         }
     }
 
     /// It is gone. What it was, if connections went with it.
     pub(super) fn end_deletion(&self, id: &ResourceId) -> Option<PrivateLinkDeletion> {
-        self.going().remove(id)
-    }
-
-    fn going(&self) -> MutexGuard<'_, BTreeMap<ResourceId, PrivateLinkDeletion>> {
-        self.going.lock()
+        self.going.lock().remove(id)
     }
 
     /// Azure says that private link services of this cluster are in these groups.

@@ -4,15 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Value, json};
 
+pub(super) use crate::status::PipelineStage;
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::{
-        load_balancer::explain,
-        planner::load_balancer::plan::print::{PlannedChange, shorten},
-    },
-    runtime::clock::Clock,
+    providers::azure::{load_balancer::explain, planner::load_balancer::plan::print::PlannedChange},
+    runtime::{clock::Clock, text::truncate},
+    status::{FailureClass, UnsettledBalancer, UnsettledBalancers},
 };
 
 /// Most Services that the page lists.
@@ -22,44 +20,7 @@ const MAX_SENTENCES: usize = 8;
 /// Bytes of each that the page shows: one write may be for hundreds of Services, and is listed at each of them.
 const MAX_SENTENCE: usize = 1024;
 
-/// Where a Service is on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PipelineStage {
-    /// What it asks for cannot be had: somebody has to change it, or the configuration.
-    Refused,
-    /// Waiting for the lease that all who change load balancers share.
-    Lease,
-    /// Waiting for what there is, and the plan.
-    Planning,
-    /// Its public IPs are written.
-    PublicIps,
-    /// Waiting for the write of the load balancer.
-    LoadBalancer,
-    /// Waiting for nodes to join the pools.
-    BackendPools,
-    /// Waiting for the write of the security group.
-    SecurityGroup,
-    /// Its private link service is written.
-    PrivateLinks,
-    /// Public IPs that it has left are deleted.
-    Releasing,
-}
-
 impl PipelineStage {
-    fn as_str(self) -> &'static str {
-        match self {
-            PipelineStage::Refused => "refused",
-            PipelineStage::Lease => "waiting for the lease",
-            PipelineStage::Planning => "planning",
-            PipelineStage::PublicIps => "writing public IPs",
-            PipelineStage::LoadBalancer => "waiting for the load balancer",
-            PipelineStage::BackendPools => "waiting for back-end pools",
-            PipelineStage::SecurityGroup => "waiting for the security group",
-            PipelineStage::PrivateLinks => "writing the private link service",
-            PipelineStage::Releasing => "deleting public IPs",
-        }
-    }
-
     /// The stage that writes this; `None` for what is not written.
     pub(super) fn of_write(change: &PlannedChange<'_>) -> Option<Self> {
         match change {
@@ -88,13 +49,16 @@ struct ProgressEntry {
 }
 
 impl ProgressEntry {
-    fn status(&self) -> Value {
-        let changes: Vec<String> = self.changes.iter().map(|(_, sentence)| shorten(sentence, MAX_SENTENCE)).collect();
+    fn status(&self) -> UnsettledBalancer {
         let problem = self.problem.as_ref();
-        json!({
-            "stage": self.stage.as_str(), "since": self.since.to_string(), "changes": changes,
-            "problem": problem.map(ToString::to_string), "class": problem.map(CloudError::class), "advice": problem.and_then(explain::advice),
-        })
+        UnsettledBalancer {
+            stage: self.stage,
+            since: self.since,
+            changes: self.changes.iter().map(|(_, sentence)| truncate(sentence, MAX_SENTENCE)).collect(),
+            problem: problem.map(ToString::to_string),
+            class: problem.map(|error| FailureClass::named(error.class())),
+            advice: problem.and_then(explain::advice).map(str::to_owned),
+        }
     }
 }
 
@@ -162,10 +126,10 @@ impl PipelineProgress {
     }
 
     /// Services that are not done, the first hundred of them.
-    pub(super) fn status(&self) -> Value {
+    pub(super) fn status(&self) -> UnsettledBalancers {
         let entries = self.entries();
         let listed = entries.iter().take(MAX_LISTED).map(|(service, entry)| (service.clone(), entry.status()));
-        json!({"unsettled": entries.len(), "services": listed.collect::<serde_json::Map<_, _>>()})
+        UnsettledBalancers { unsettled: entries.len(), services: listed.collect() }
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, ProgressEntry>> {
@@ -175,6 +139,8 @@ impl PipelineProgress {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -184,46 +150,46 @@ mod tests {
         progress.ended("default/web", Err(&CloudError::failed("no quota")));
         let status = progress.status();
         assert!(progress.is_unsettled("default/web") && !progress.is_unsettled("default/other"));
-        assert_eq!((&status["unsettled"], &status["services"]["default/web"]["problem"]), (&json!(1), &json!("no quota")));
+        assert_eq!((status.unsettled, status.services["default/web"].problem.as_deref()), (1, Some("no quota")));
         progress.enter("default/web", PipelineStage::Planning);
-        assert_eq!(progress.status()["services"]["default/web"]["problem"], Value::Null);
+        assert_eq!(progress.status().services["default/web"].problem, None);
         progress.ended("default/web", Ok(()));
-        assert_eq!(progress.status()["unsettled"], 0);
+        assert_eq!(progress.status().unsettled, 0);
         assert!(!progress.is_unsettled("default/web"));
     }
 
     #[test]
     fn what_is_written_is_told_to_those_whom_it_concerns_until_the_next_stage() {
         let progress = PipelineProgress::new(Clock::System);
-        let changes = || progress.status()["services"]["default/web"]["changes"].clone();
+        let changes = || progress.status().services["default/web"].changes.clone();
         ["default/web", "default/other"].into_iter().for_each(|who| progress.enter(who, PipelineStage::LoadBalancer));
         let planned = |services: &[&str], sentence: &str| {
             progress.planned(services.iter().copied(), Some(PipelineStage::LoadBalancer), &sentence.into());
         };
         planned(&["default/web", "default/gone"], "put lb: why");
-        assert_eq!(changes(), json!(["put lb: why"]));
+        assert_eq!(changes(), ["put lb: why"]);
         let status = progress.status();
-        assert_eq!((&status["services"]["default/other"]["changes"], &status["unsettled"]), (&json!([]), &json!(2)));
+        assert_eq!((status.services["default/other"].changes.len(), status.unsettled), (0, 2));
         progress.replanned(["default/web"].into_iter());
         (0..2 * MAX_SENTENCES).for_each(|_| planned(&["default/web"], &"é".repeat(MAX_SENTENCE)));
         let told = changes();
-        assert_eq!(told.as_array().unwrap().len(), MAX_SENTENCES);
+        assert_eq!(told.len(), MAX_SENTENCES);
         assert_eq!(told[0], "é".repeat(MAX_SENTENCE / 2) + "…");
         progress.enter("default/web", PipelineStage::SecurityGroup);
-        assert_eq!(changes(), json!([]));
+        assert_eq!(changes(), [""; 0]);
     }
 
     #[test]
     fn what_another_service_writes_for_both_is_told_to_who_comes_to_that_stage_later() {
         let progress = PipelineProgress::new(Clock::System);
-        let changes = || progress.status()["services"]["default/web"]["changes"].clone();
+        let changes = || progress.status().services["default/web"].changes.clone();
         progress.enter("default/web", PipelineStage::Planning);
         progress.planned(["default/web"].into_iter(), Some(PipelineStage::PublicIps), &"put ip: why".into());
         progress.planned(["default/web"].into_iter(), None, &"waiting".into());
         progress.enter("default/web", PipelineStage::PublicIps);
-        assert_eq!(changes(), json!(["put ip: why"]));
+        assert_eq!(changes(), ["put ip: why"]);
         progress.enter("default/web", PipelineStage::LoadBalancer);
-        assert_eq!(changes(), json!([]));
+        assert_eq!(changes(), [""; 0]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,7 +202,7 @@ mod tests {
             progress.refused("default/odd", &CloudError::invalid("no such protocol"));
             tokio::time::advance(std::time::Duration::from_secs(15)).await;
         }
-        let services = &progress.status()["services"];
+        let services = json!(progress.status().services);
         let since = "2026-01-01T00:00:00Z";
         assert_eq!(
             services["default/web"],
@@ -245,6 +211,6 @@ mod tests {
         let odd = json!({"stage": "refused", "since": since, "changes": [], "problem": "no such protocol", "class": "invalid", "advice": null});
         assert_eq!(services["default/odd"], odd);
         progress.enter("default/web", PipelineStage::Planning);
-        assert_eq!(progress.status()["services"]["default/web"]["since"], "2026-01-01T00:00:30Z");
+        assert_eq!(progress.status().services["default/web"].since.to_string(), "2026-01-01T00:00:30Z");
     }
 }

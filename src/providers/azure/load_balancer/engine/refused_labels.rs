@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::drift::EnsureOrigin;
 use crate::providers::azure::planner::load_balancer::{
@@ -40,7 +40,7 @@ pub(super) struct RefusedLabels {
 impl RefusedLabels {
     /// Forgets a refusal that does not count for this call.
     pub(super) fn begin(&self, spec: &ServiceSpec, origin: EnsureOrigin) {
-        let mut refused = self.lock();
+        let mut refused = self.refused.lock();
         let counts = |label: &RefusedLabel| origin != EnsureOrigin::Comparison && label.concerns(spec);
         if refused.get(&spec.identity).is_some_and(|label| !counts(label)) {
             refused.remove(&spec.identity);
@@ -64,7 +64,7 @@ impl RefusedLabels {
             services: vec![spec.identity.clone()],
             is_notice: true,
         };
-        self.lock().insert(spec.identity.clone(), RefusedLabel { spec: Arc::clone(spec), notice });
+        self.refused.lock().insert(spec.identity.clone(), RefusedLabel { spec: Arc::clone(spec), notice });
     }
 
     /// Returns the request without a refused label, and the notice about that.
@@ -72,7 +72,7 @@ impl RefusedLabels {
         &self,
         request: &'r ServiceRequest,
     ) -> (Cow<'r, ServiceRequest>, Option<PublicIpRelease>) {
-        let refused = self.lock();
+        let refused = self.refused.lock();
         let label = match request {
             ServiceRequest::Ensure(spec) => refused.get(&spec.identity).filter(|label| label.concerns(spec)),
             ServiceRequest::Delete(..) => None,
@@ -84,10 +84,6 @@ impl RefusedLabels {
     }
 
     pub(super) fn forget(&self, identity: &ServiceIdentity) {
-        self.lock().remove(identity);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceIdentity, RefusedLabel>> {
-        self.refused.lock()
+        self.refused.lock().remove(identity);
     }
 }

@@ -30,10 +30,7 @@ use crate::{
     metrics::Metrics,
     providers::azure::{
         arm::network::NetworkSecurityGroup,
-        load_balancer::{
-            lease::plan::NAMESPACE,
-            service_index::{ServiceIndex, ServiceOwner},
-        },
+        load_balancer::{lease::plan::NAMESPACE, service_index::ServiceIndex},
         metrics::AzureMetrics,
         planner::load_balancer::{
             desired::security_rules::listed_destinations,
@@ -206,7 +203,7 @@ impl RuleRecordStore {
             Err(ApiError::NotFound(_)) => return Ok(SavedRecords::default()),
             Err(error) => return Err(error),
         };
-        read.records.retain(|identity, _| index.owner(identity) != ServiceOwner::Others);
+        read.records.retain(|identity, _| !index.is_others(identity));
         Ok(read)
     }
 

@@ -19,6 +19,7 @@ use crate::{
         planner::load_balancer::{
             desired::{
                 ServiceRequest,
+                plan_index::PlanIndex,
                 security_rules::{self, ServiceRules},
             },
             plan::{
@@ -175,11 +176,11 @@ impl SecurityGroupStage<'_> {
         };
         let mut answers: ServiceResults<SecurityGroupStageResult> =
             outcome.services.into_iter().map(|(who, result)| (who, answer(result))).collect();
+        let index = PlanIndex::new(&input.observed);
         for (who, refusal) in refused {
             // The address may come at the next look.
             let request = requests.get(&who);
-            for waiting in request.iter().flat_map(|request| for_addresses(&input.observed, request, &self.context.settings))
-            {
+            for waiting in request.iter().flat_map(|request| for_addresses(&index, request, &self.context.settings)) {
                 self.context.announce(PlannedChange::Waiting(&waiting), [&who]);
             }
             answers.insert(who, Err(CloudError::failed(refusal.to_string())));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{
     drift::{DriftVerdict, DriftWatch},
@@ -40,7 +40,7 @@ use crate::{
         planner::load_balancer::{
             desired::ServiceRequest,
             drift::findings::DriftedDocument,
-            entries::{LoadBalancerEntry, namespace_label_keys},
+            entries::{LoadBalancerEntry, label_keys},
             observed::ObservedNetwork,
             plan::{NetworkReads, print::PlannedChange},
             pools::{claims::ReportedClaims, local_pools::LocalPools},
@@ -125,13 +125,9 @@ impl StageInput {
 }
 
 impl StageContext {
-    /// Services for which this process has sent a public IP to ARM.
-    pub(super) fn public_ip_attempts(&self) -> MutexGuard<'_, BTreeSet<ServiceIdentity>> {
-        self.public_ip_attempts.lock()
-    }
-
     pub(super) async fn refresh_zones(&self, urgency: Urgency) -> ArmResult<()> {
-        self.observer.set_zones(self.zones.zones(urgency).await?);
+        let zones = self.zones.zones(urgency).await?;
+        self.observer.update(|known| known.zones == zones, |known| known.zones.clone_from(&zones));
         Ok(())
     }
 
@@ -143,10 +139,12 @@ impl StageContext {
         urgency: Urgency,
     ) -> CloudResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
         if self.settings.sku == LoadBalancerSku::Basic {
-            self.observer.set_vm_sets(vm_sets(&self.inventory, &self.service_index.nodes()).await);
+            let vm_sets = vm_sets(&self.inventory, &self.service_index.nodes()).await;
+            self.observer.update(|known| known.vm_sets == vm_sets, |known| known.vm_sets.clone_from(&vm_sets));
         }
         if let Some(labels) = self.watches.namespace_labels() {
-            self.observer.set_namespace_labels(labels);
+            let is_known = |known: &ObservedNetwork| known.namespace_labels == labels;
+            self.observer.update(is_known, |known| known.namespace_labels.clone_from(&labels));
         }
         let seen = self.observer.observe(query, urgency).await;
         if let Ok((observed, _)) = &seen {
@@ -237,7 +235,7 @@ impl StageContext {
         if !self.selects_services() {
             return spec;
         }
-        let keys = namespace_label_keys(&self.settings.entries);
+        let keys = label_keys(&self.settings.entries, |entry| entry.namespace_selector.as_ref());
         let namespace_labels = self.watches.labels_of_namespace(spec.namespace(), &keys);
         let mut placed = ServiceSpec { namespace_labels, ..ServiceSpec::clone(&spec) };
         self.placement_labels.apply(service, &mut placed);
@@ -256,9 +254,9 @@ impl StageContext {
     pub(super) fn remembered(&self) -> String {
         let pools = self.backend_pools.memory();
         let sync = self.pool_sync.lock().synced;
-        let (unfilled, attempts) = (self.unfilled_pools().clone(), self.public_ip_attempts().clone());
+        let (unfilled, attempts) = (self.unfilled_pools.lock().clone(), self.public_ip_attempts.lock().clone());
         let progress = self.progress.status();
-        format!("{:#?}\n{pools:#?}\n{sync:?}\n{unfilled:?}\n{attempts:?}\n{progress:#}", self.service_index)
+        format!("{:#?}\n{pools:#?}\n{sync:?}\n{unfilled:?}\n{attempts:?}\n{progress:#?}", self.service_index)
     }
 
     fn selects_services(&self) -> bool {

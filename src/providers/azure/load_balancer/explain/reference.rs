@@ -1,12 +1,12 @@
 //! The page of the documentation about ARM's errors, derived from the table. Pure.
 
-use super::codes::{ArmErrorEntry, CODES, ErrorRecovery};
+use crate::providers::azure::arm::{ArmErrorEntry, CODES, ErrorRecovery};
 
 /// The text of `docs/reference/azure-errors.md`.
 pub fn reference_page() -> String {
     let mut page = String::from(
         "# Errors of Azure\n\n\
-         <!-- Generated from the table in src/providers/azure/load_balancer/explain/codes.rs; do not edit. `make docs` writes it again. -->\n\n\
+         <!-- Generated from the table in src/providers/azure/arm/error_codes.rs; do not edit. `make docs` writes it again. -->\n\n\
          When Azure Resource Manager refuses a request for a Service, the Service's events and its condition \
          `cloud-controller-manager.io/LoadBalancer` show one of these reasons, the request, Azure's message, what to do, and the \
          correlation id for Azure's support. Errors that you must fix are retried slowly: after 15 s, then less often, up to every \
@@ -21,7 +21,7 @@ pub fn reference_page() -> String {
 }
 
 fn row(code: &ArmErrorEntry) -> String {
-    let codes: Vec<_> = code.codes.iter().map(|code| format!("`{code}`")).collect();
+    let codes: Vec<_> = code.names().map(|code| format!("`{code}`")).collect();
     let next = match code.recovery {
         ErrorRecovery::Mend => "slowly",
         ErrorRecovery::Retry => "soon",

@@ -2,18 +2,29 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::providers::azure::arm::{
-    ResourceId,
-    network::{ArmLoadBalancer, PublicIpAddress},
-    private_link::PrivateLinkService,
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, PublicIpAddress},
+        private_link::PrivateLinkService,
+    },
+    planner::load_balancer::{network_query::NetworkCacheKey, observed::ObservedNetwork},
 };
 
 /// A document that ARM lists.
 pub(super) trait ListedDocument: Clone + PartialEq {
+    /// Returns the key of a read of the document with this id.
+    fn key(id: ResourceId) -> NetworkCacheKey;
+    /// Returns all observed documents of this kind.
+    fn all(observed: &ObservedNetwork) -> &Vec<Self>;
+    /// Returns all observed documents of this kind, to be changed.
+    fn all_mut(observed: &mut ObservedNetwork) -> &mut Vec<Self>;
     /// Its id, as ARM spells it.
     fn id(&self) -> &Option<String>;
     /// The same, to be set.
     fn id_mut(&mut self) -> &mut Option<String>;
+    /// Returns the version of the document.
+    fn etag(&self) -> &Option<String>;
 
     /// Whether it is this one.
     fn is(&self, id: &ResourceId) -> bool {
@@ -27,18 +38,34 @@ pub(super) trait ListedDocument: Clone + PartialEq {
 }
 
 macro_rules! listed {
-    ($($document:ty),*) => {$(
+    ($($document:ty: $key:ident in $($list:ident).+;)*) => {$(
         impl ListedDocument for $document {
+            fn key(id: ResourceId) -> NetworkCacheKey {
+                NetworkCacheKey::$key(id)
+            }
+            fn all(observed: &ObservedNetwork) -> &Vec<Self> {
+                &observed.$($list).+
+            }
+            fn all_mut(observed: &mut ObservedNetwork) -> &mut Vec<Self> {
+                &mut observed.$($list).+
+            }
             fn id(&self) -> &Option<String> {
                 &self.id
             }
             fn id_mut(&mut self) -> &mut Option<String> {
                 &mut self.id
             }
+            fn etag(&self) -> &Option<String> {
+                &self.etag
+            }
         }
     )*};
 }
-listed!(ArmLoadBalancer, PrivateLinkService, PublicIpAddress);
+listed! {
+    ArmLoadBalancer: LoadBalancer in load_balancers;
+    PrivateLinkService: PrivateLink in private_links.services;
+    PublicIpAddress: PublicIp in public_ips;
+}
 
 /// Replaces the document `id`, or adds it at the end.
 pub(super) fn put<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, mut document: D) {

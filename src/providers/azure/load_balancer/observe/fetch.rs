@@ -21,31 +21,29 @@ pub(super) async fn read(
     settings: &LoadBalancerSettings,
     what: &NetworkCacheKey,
 ) -> ArmResult<NetworkReadResult> {
+    let kind = api_type(what);
     Ok(match what {
         NetworkCacheKey::LoadBalancers => {
-            NetworkReadResult::LoadBalancers(list(arm, &api::LOAD_BALANCERS, &settings.load_balancer_group).await?)
+            NetworkReadResult::LoadBalancers(list(arm, kind, &settings.load_balancer_group).await?)
         }
-        NetworkCacheKey::LoadBalancer(id) => NetworkReadResult::LoadBalancer(get(arm, &api::LOAD_BALANCERS, id).await?),
-        NetworkCacheKey::PublicIps(group) => match list(arm, &api::PUBLIC_IPS, group).await {
+        NetworkCacheKey::LoadBalancer(id) => NetworkReadResult::LoadBalancer(get(arm, kind, id).await?),
+        NetworkCacheKey::PublicIps(group) => match list(arm, kind, group).await {
             Ok(list) => NetworkReadResult::PublicIps(list),
-            Err(error) if *group != settings.group && is_about_group(&error) => {
-                confirm_group_missing(arm, group, error).await?
-            }
-            Err(error) => return Err(error),
+            Err(error) if *group == settings.group => return Err(error),
+            Err(error) => confirm_group_missing(arm, group, error).await?,
         },
-        NetworkCacheKey::PublicIp(id) => NetworkReadResult::PublicIp(get(arm, &api::PUBLIC_IPS, id).await?),
-        NetworkCacheKey::PrivateLinks(group) => match list(arm, &api::PRIVATE_LINK_SERVICES, group).await {
+        NetworkCacheKey::PublicIp(id) => NetworkReadResult::PublicIp(get(arm, kind, id).await?),
+        NetworkCacheKey::PrivateLinks(group) => match list(arm, kind, group).await {
             Ok(list) => NetworkReadResult::PrivateLinks(list),
-            Err(error) if is_about_group(&error) => confirm_group_missing(arm, group, error).await?,
-            Err(error) => return Err(error),
+            Err(error) => confirm_group_missing(arm, group, error).await?,
         },
-        NetworkCacheKey::PrivateLink(id) => NetworkReadResult::PrivateLink(get(arm, &api::PRIVATE_LINK_SERVICES, id).await?),
+        NetworkCacheKey::PrivateLink(id) => NetworkReadResult::PrivateLink(get(arm, kind, id).await?),
         NetworkCacheKey::SecurityGroup => NetworkReadResult::SecurityGroup(match &settings.security_group {
-            Some(id) => get(arm, &api::SECURITY_GROUPS, id).await?,
+            Some(id) => get(arm, kind, id).await?,
             None => None,
         }),
         NetworkCacheKey::Subnet(name) => {
-            NetworkReadResult::Subnet(get(arm, &api::SUBNETS, &settings.virtual_network.child("subnets", name)).await?)
+            NetworkReadResult::Subnet(get(arm, kind, &settings.virtual_network.child("subnets", name)).await?)
         }
     })
 }
@@ -53,9 +51,8 @@ pub(super) async fn read(
 /// Returns the request line of a read of `what`; that of its first request, if it has several.
 pub(super) fn request_line(settings: &LoadBalancerSettings, what: &NetworkCacheKey) -> String {
     let path = match what {
-        NetworkCacheKey::LoadBalancers => list_path(&api::LOAD_BALANCERS, &settings.load_balancer_group),
-        NetworkCacheKey::PublicIps(group) => list_path(&api::PUBLIC_IPS, group),
-        NetworkCacheKey::PrivateLinks(group) => list_path(&api::PRIVATE_LINK_SERVICES, group),
+        NetworkCacheKey::LoadBalancers => list_path(api_type(what), &settings.load_balancer_group),
+        NetworkCacheKey::PublicIps(group) | NetworkCacheKey::PrivateLinks(group) => list_path(api_type(what), group),
         NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => {
             id.to_string()
         }
@@ -65,6 +62,17 @@ pub(super) fn request_line(settings: &LoadBalancerSettings, what: &NetworkCacheK
         NetworkCacheKey::Subnet(name) => settings.virtual_network.child("subnets", name).to_string(),
     };
     format!("GET {path}")
+}
+
+/// Returns the type of the documents that a read of `what` shows.
+pub(in crate::providers::azure::load_balancer) fn api_type(what: &NetworkCacheKey) -> &'static ApiType {
+    match what {
+        NetworkCacheKey::SecurityGroup => &api::SECURITY_GROUPS,
+        NetworkCacheKey::PublicIp(_) | NetworkCacheKey::PublicIps(_) => &api::PUBLIC_IPS,
+        NetworkCacheKey::PrivateLink(_) | NetworkCacheKey::PrivateLinks(_) => &api::PRIVATE_LINK_SERVICES,
+        NetworkCacheKey::Subnet(_) => &api::SUBNETS,
+        NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::LoadBalancers => &api::LOAD_BALANCERS,
+    }
 }
 
 fn list_path(kind: &ApiType, group: &ResourceId) -> String {
@@ -90,8 +98,11 @@ fn is_about_group(error: &ArmError) -> bool {
     error.class == ArmErrorClass::ParentNotFound && spelling::same_word(&error.code, GROUP_NOT_FOUND)
 }
 
-/// What ARM says of the group itself. Where it may not be read, or exists after all, the first answer proves nothing.
+/// Returns that the group is missing if `listing` and ARM's response about the group itself say so; otherwise the error of `listing`.
 async fn confirm_group_missing(arm: &ArmClient, group: &ResourceId, listing: ArmError) -> ArmResult<NetworkReadResult> {
+    if !is_about_group(&listing) {
+        return Err(listing);
+    }
     match arm.get::<IgnoredAny>(&api::RESOURCE_GROUPS, group, &[]).await {
         Err(error) if error.class == ArmErrorClass::NotFound || is_about_group(&error) => {
             Ok(NetworkReadResult::GroupMissing(Box::new(listing)))

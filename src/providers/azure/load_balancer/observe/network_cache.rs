@@ -16,8 +16,6 @@ use tokio::time::Instant;
 
 mod event_order;
 mod lists;
-mod private_links;
-mod single;
 mod types;
 mod write_back;
 
@@ -27,17 +25,18 @@ pub(in crate::providers::azure::load_balancer) use types::{CachedVersion, Networ
 
 use event_order::EventOrder;
 
-use super::{
-    documents::{self, ListedDocument},
-    effects,
-};
-use crate::providers::azure::planner::load_balancer::network_query::{CacheLifetimes, NetworkCacheKey, NetworkQuery};
+use super::{documents::ListedDocument, effects};
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{NetworkSecurityGroup, Subnet},
+        network::{NetworkSecurityGroup, PublicIpAddress, Subnet},
+        private_link::PrivateLinkService,
     },
-    planner::load_balancer::{desired::plan_index::IndexTables, labels::LabelMap, observed::ObservedNetwork},
+    planner::load_balancer::{
+        desired::plan_index::IndexTables,
+        network_query::{CacheLifetimes, NetworkCacheKey, NetworkQuery},
+        observed::ObservedNetwork,
+    },
 };
 
 /// So many doubtful documents of one list are read one by one; with more, the list is read.
@@ -66,14 +65,14 @@ pub(super) struct NetworkCache {
     observed: Arc<ObservedNetwork>,
     /// Of this version of the observed documents.
     tables: Arc<IndexTables>,
-    order: EventOrder<ResourceId>,
+    order: EventOrder,
     /// Whole lists, the security group and subnets.
     reads: BTreeMap<NetworkCacheKey, CachedRead>,
     /// Reads that a look went on without, and until when what they found counts as fresh.
     late: BTreeMap<NetworkCacheKey, Instant>,
     invalidated: BTreeMap<NetworkCacheKey, CacheSequence>,
     /// Those of the doubtful documents that a list lacked: another list would prove nothing.
-    unlisted: BTreeSet<ResourceId>,
+    unlisted: BTreeSet<NetworkCacheKey>,
     /// What reads of single documents found absent, and what was deleted.
     absent: BTreeMap<ResourceId, CachedRead>,
     /// Public IPs of whose etag it is known that it changed.
@@ -123,31 +122,14 @@ impl NetworkCache {
         Arc::make_mut(&mut self.observed)
     }
 
-    /// The region's zones.
-    pub(super) fn set_zones(&mut self, zones: Vec<String>) {
-        if self.observed.zones != zones {
-            self.observed_mut().zones = zones;
-        }
-    }
-
-    /// Names of scale sets or availability sets.
-    pub(super) fn set_vm_sets(&mut self, vm_sets: Vec<String>) {
-        if self.observed.vm_sets != vm_sets {
-            self.observed_mut().vm_sets = vm_sets;
-        }
-    }
-
-    /// LabelMap of the Namespaces.
-    pub(super) fn set_namespace_labels(&mut self, labels: BTreeMap<String, LabelMap>) {
-        if self.observed.namespace_labels != labels {
-            self.observed_mut().namespace_labels = labels;
-        }
-    }
-
-    /// Azure enforces its limit of rules at a network interface.
-    pub(super) fn record_interface_limit(&mut self) {
-        if !self.observed.interface_limit_reached {
-            self.observed_mut().interface_limit_reached = true;
+    /// Changes the snapshot, unless `is_known` finds there what the change would bring.
+    pub(super) fn update(
+        &mut self,
+        is_known: impl FnOnce(&ObservedNetwork) -> bool,
+        change: impl FnOnce(&mut ObservedNetwork),
+    ) {
+        if !is_known(&self.observed) {
+            change(self.observed_mut());
         }
     }
 
@@ -202,14 +184,13 @@ impl NetworkCache {
     pub(super) fn due(&self, query: &NetworkQuery, asked: CacheSequence, now: Instant) -> Vec<NetworkCacheKey> {
         let mut due = Vec::new();
         let undetermined = self.undetermined(&query.expected, asked, now);
-        let is_unlisted = |key: &NetworkCacheKey| key.single_id().is_some_and(|id| self.unlisted.contains(id));
         for what in self.required_keys(query) {
             if !self.is_fresh(&what, asked, now) {
                 due.push(what);
                 continue;
             }
             let doubted = self.invalidated.keys().filter(|key| what.covers(key)).cloned();
-            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(is_unlisted);
+            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(|key| self.unlisted.contains(key));
             due.extend(unlisted);
             due.extend(undetermined.iter().filter(|read| what.covers(read)).cloned());
             if singles.len() > MAX_SINGLE_READS { due.push(what) } else { due.extend(singles) }
@@ -262,9 +243,13 @@ impl NetworkCache {
         for what in old {
             self.reads.remove(&what);
             self.invalidated.retain(|key, _| !what.covers(key));
+            self.unlisted.retain(|key| !what.covers(key));
             match &what {
-                NetworkCacheKey::PublicIps(group) => self.drop_group(group),
-                NetworkCacheKey::PrivateLinks(group) => self.drop_links(group),
+                NetworkCacheKey::PublicIps(group) => self.forget_group::<PublicIpAddress>(group),
+                NetworkCacheKey::PrivateLinks(group) => {
+                    self.forget_group::<PrivateLinkService>(group);
+                    self.observed_mut().private_links.groups.remove(group);
+                }
                 NetworkCacheKey::Subnet(name) => self.set_subnet(name, None),
                 _ => {}
             }
@@ -290,37 +275,41 @@ impl NetworkCache {
     /// Takes in what a read of `what` brought that was sent at `since` and `at`.
     pub(super) fn record(&mut self, what: NetworkCacheKey, since: CacheSequence, at: Instant, answer: NetworkReadResult) {
         let (mut found, mut lacking) = (true, Vec::new());
+        let is_in = |group: &ResourceId, id: &ResourceId| id.parent().as_ref() == Some(group);
         match (&what, answer) {
-            (_, NetworkReadResult::LoadBalancers(list)) => lacking = self.set_listed_balancers(list, since),
-            (NetworkCacheKey::PublicIps(group), NetworkReadResult::PublicIps(list)) => {
-                lacking = self.set_listed_ips(list, group, since);
+            (_, NetworkReadResult::LoadBalancers(list)) => {
+                lacking = self.set_listed(list, |_| true, since);
+                let is_lacking = |id: &ResourceId| lacking.iter().any(|key| key.single_id() == Some(id));
                 let order = &self.order;
-                self.stale_etags.retain(|id, _| order.is_newer(id, since) || id.parent().as_ref() != Some(group));
+                self.outdated_balancers.retain(|id| order.is_newer(id, since) || is_lacking(id));
+            }
+            (NetworkCacheKey::PublicIps(group), NetworkReadResult::PublicIps(list)) => {
+                lacking = self.set_listed(list, |id| is_in(group, id), since);
+                let order = &self.order;
+                self.stale_etags.retain(|id, _| order.is_newer(id, since) || !is_in(group, id));
             }
             (NetworkCacheKey::PublicIps(group), NetworkReadResult::GroupMissing(_)) => {
                 found = false;
-                self.drop_group(group);
+                self.forget_group::<PublicIpAddress>(group);
             }
             (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::PrivateLinks(list)) => {
-                lacking = self.set_listed_links(list, group, since);
+                lacking = self.set_listed(list, |id| is_in(group, id), since);
+                self.note_link_group(group);
             }
             (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::GroupMissing(_)) => {
                 found = false;
-                self.set_no_links(group);
+                self.forget_group::<PrivateLinkService>(group);
+                self.note_link_group(group);
             }
             (NetworkCacheKey::PrivateLink(id), NetworkReadResult::PrivateLink(document)) => {
-                let found = document.is_some();
-                let change = |known: &mut ObservedNetwork| set(&mut known.private_links.services, id, document);
-                return self.record_single(id, (since, at, found), &what, change);
+                return self.record_single(id, since, at, document);
             }
             (NetworkCacheKey::LoadBalancer(id), NetworkReadResult::LoadBalancer(document)) => {
-                let found = document.is_some();
-                self.record_single(id, (since, at, found), &what, |known| set(&mut known.load_balancers, id, document));
+                self.record_single(id, since, at, document);
                 return self.invalidate_referenced();
             }
             (NetworkCacheKey::PublicIp(id), NetworkReadResult::PublicIp(document)) => {
-                let found = document.is_some();
-                return self.record_single(id, (since, at, found), &what, |known| set(&mut known.public_ips, id, document));
+                return self.record_single(id, since, at, document);
             }
             (_, NetworkReadResult::SecurityGroup(document)) => {
                 found = document.is_some();
@@ -345,10 +334,8 @@ impl NetworkCache {
 
     /// A list lacks it.
     fn invalidate_unlisted(&mut self, what: NetworkCacheKey) {
-        if let Some(id) = what.single_id() {
-            self.unlisted.insert(id.clone());
-            self.invalidate(what);
-        }
+        self.unlisted.insert(what.clone());
+        self.invalidate(what);
     }
 
     /// ARM deletes no public IP that a front end refers to: one that the list of its group lacks was left out.
@@ -369,28 +356,28 @@ impl NetworkCache {
         unknown.into_iter().for_each(|id| self.invalidate_unlisted(NetworkCacheKey::PublicIp(id)));
     }
 
-    /// Nothing is known of the public IPs of a group any more.
-    fn drop_group(&mut self, group: &ResourceId) {
-        let is_in = |id: &ResourceId| id.parent().as_ref() == Some(group);
-        if self.observed.public_ips.iter().any(|known| known.resource_id().is_some_and(|id| is_in(&id))) {
-            self.observed_mut().public_ips.retain(|known| !known.resource_id().is_some_and(|id| is_in(&id)));
-        }
-        self.unlisted.retain(|id| !is_in(id));
+    /// Records that the private link services of a group have been looked at.
+    fn note_link_group(&mut self, group: &ResourceId) {
+        let has_group = |known: &ObservedNetwork| known.private_links.groups.contains(group);
+        self.update(has_group, |known| {
+            known.private_links.groups.insert(group.clone());
+        });
     }
 
-    /// A single document is taken over unless something newer is known; then it stays doubtful and is read again.
-    fn record_single(
+    /// Records a single read of a document, unless something newer is known. Then it stays doubtful and is read again.
+    fn record_single<D: ListedDocument>(
         &mut self,
         id: &ResourceId,
-        (since, at, found): (CacheSequence, Instant, bool),
-        what: &NetworkCacheKey,
-        change: impl FnOnce(&mut ObservedNetwork),
+        since: CacheSequence,
+        at: Instant,
+        document: Option<Box<D>>,
     ) {
         if !self.order.is_newer(id, since) {
-            change(self.observed_mut());
+            let found = document.is_some();
+            self.set(id, document);
             self.stale_etags.remove(id);
             self.outdated_balancers.remove(id);
-            self.clear_invalidations(what, since);
+            self.clear_invalidations(&D::key(id.clone()), since);
             self.record_existence(id, at, found);
             self.order.mark_updated(id);
         }
@@ -413,13 +400,7 @@ impl NetworkCache {
             let untold = key.single_id().is_some_and(is_newer);
             *tick > since || untold || !what.covers(key)
         });
-        let keys = &self.invalidated;
-        let is_doubted = |id: &ResourceId| {
-            keys.contains_key(&NetworkCacheKey::LoadBalancer(id.clone()))
-                || keys.contains_key(&NetworkCacheKey::PublicIp(id.clone()))
-                || keys.contains_key(&NetworkCacheKey::PrivateLink(id.clone()))
-        };
-        self.unlisted.retain(is_doubted);
+        self.unlisted.retain(|key| self.invalidated.contains_key(key));
     }
 
     fn set_security_group(&mut self, document: Option<NetworkSecurityGroup>) {
@@ -436,13 +417,6 @@ impl NetworkCache {
                 None => drop(subnets.remove(name)),
             }
         }
-    }
-}
-
-fn set<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, document: Option<Box<D>>) {
-    match document {
-        Some(document) => documents::put(list, id, *document),
-        None => list.retain(|known| !known.is(id)),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, marker::PhantomData};
 
 use super::spec::ServiceRefusal;
+use crate::runtime::text;
 
 mod formats;
 mod patterns;
@@ -131,11 +132,7 @@ fn is_invisible(c: char) -> bool {
 /// The beginning of a text of the user, fit for one line of a message: at most 64 characters.
 pub fn excerpt(text: &str) -> String {
     const LONGEST: usize = 64;
-    let mut shown: String = text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(LONGEST).is_some() {
-        shown.push('…');
-    }
-    shown
+    text::one_line(&text::excerpt(text, LONGEST))
 }
 
 /// The first of several texts of the user, and how many more there are.

@@ -46,5 +46,6 @@ mod types;
 mod unruled_ports;
 mod write_order;
 
-pub use pools::name as pool_name;
+pub use draft::pools as pools_of;
+pub use pools::{RulesByPool, name as pool_name};
 pub use types::{LAST_CHANGE_FAILED, ServiceRequest};

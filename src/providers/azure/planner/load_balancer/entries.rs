@@ -63,19 +63,12 @@ fn entry(configured: &MultipleStandardLoadBalancer) -> LoadBalancerEntry {
     }
 }
 
-/// Keys of the labels of Services that some entry looks at.
-pub fn service_label_keys(entries: &[LoadBalancerEntry]) -> BTreeSet<&str> {
-    entries.iter().filter_map(|entry| entry.service_selector.as_ref()).flat_map(LabelMatcher::keys).collect()
-}
-
-/// Keys of the labels of Namespaces that some entry looks at.
-pub fn namespace_label_keys(entries: &[LoadBalancerEntry]) -> BTreeSet<&str> {
-    entries.iter().filter_map(|entry| entry.namespace_selector.as_ref()).flat_map(LabelMatcher::keys).collect()
-}
-
-/// Keys of the labels of Nodes that some entry looks at.
-pub fn node_label_keys(entries: &[LoadBalancerEntry]) -> BTreeSet<&str> {
-    entries.iter().filter_map(|entry| entry.node_selector.as_ref()).flat_map(LabelMatcher::keys).collect()
+/// Returns the keys of the labels that a selector of some entry looks at.
+pub fn label_keys(
+    entries: &[LoadBalancerEntry],
+    selector: fn(&LoadBalancerEntry) -> Option<&LabelMatcher>,
+) -> BTreeSet<&str> {
+    entries.iter().filter_map(selector).flat_map(LabelMatcher::keys).collect()
 }
 
 #[cfg(test)]
@@ -92,7 +85,7 @@ mod tests {
         assert_eq!(found[0].service_selector, Some(LabelMatcher::default()));
         assert_eq!((found[0].has_selector(), found[0].is_closed, &found[0].node_selector), (true, false, &None));
         assert_eq!((found[1].has_selector(), found[1].is_closed, found[1].node_selector.is_some()), (false, true, true));
-        assert_eq!(node_label_keys(&found), BTreeSet::from(["k"]));
+        assert_eq!(label_keys(&found, |entry| entry.node_selector.as_ref()), BTreeSet::from(["k"]));
         let basic = AzureConfig { load_balancer_sku: LoadBalancerSku::Basic, ..config };
         assert!(entries(&basic).is_empty());
     }

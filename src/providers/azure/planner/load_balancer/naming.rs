@@ -3,6 +3,8 @@
 //! In: Services' identities and the settings. Out: names, byte for byte those of cloud-provider-azure, so that what it left behind is
 //! recognised, except where Azure refuses them. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and `pkg/provider/securitygroup`.
 
+use std::collections::BTreeSet;
+
 use super::spec::{IpFamily, Protocol, ServiceIdentity};
 use crate::providers::azure::arm::spelling;
 
@@ -177,13 +179,16 @@ pub fn security_protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The rule that lets `sources` reach `ports`. Both are sorted as texts, ports too, and hashed with the protocol.
-pub fn allow_rule(family: IpFamily, protocol: Protocol, sources: &[String], ports: &[i32]) -> String {
-    let mut sources = sources.to_vec();
-    sources.sort();
-    let mut ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
-    ports.sort();
-    let text = format!("{}_{}_{}", security_protocol(protocol), sources.join(","), ports.join(","));
+/// Returns ports as texts, in the order of texts.
+pub fn sorted_texts(ports: &BTreeSet<i32>) -> Vec<String> {
+    let mut texts: Vec<_> = ports.iter().map(ToString::to_string).collect();
+    texts.sort();
+    texts
+}
+
+/// Returns the name of the rule that lets `sources`, which are sorted, reach `ports`: a hash of both with the protocol.
+pub fn allow_rule(family: IpFamily, protocol: Protocol, sources: &[String], ports: &BTreeSet<i32>) -> String {
+    let text = format!("{}_{}_{}", security_protocol(protocol), sources.join(","), sorted_texts(ports).join(","));
     format!("{SECURITY_RULE_PREFIX}_allow_{family}_{}", hash(&text))
 }
 
@@ -193,10 +198,8 @@ pub fn deny_rule(family: IpFamily) -> String {
 }
 
 /// The rule that denies the rest of a protocol at some ports of machines. Only this program makes it; for upstream it is one of its own.
-pub fn deny_rule_at(family: IpFamily, protocol: Protocol, ports: &[i32]) -> String {
-    let mut ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
-    ports.sort();
-    let text = format!("{}_{}", security_protocol(protocol), ports.join(","));
+pub fn deny_rule_at(family: IpFamily, protocol: Protocol, ports: &BTreeSet<i32>) -> String {
+    let text = format!("{}_{}", security_protocol(protocol), sorted_texts(ports).join(","));
     format!("{SECURITY_RULE_PREFIX}_deny_{family}_{}", hash(&text))
 }
 

@@ -49,11 +49,8 @@ impl NetworkQuery {
         match what {
             NetworkCacheKey::PublicIps(group) => self.public_ip_groups.remove(group),
             NetworkCacheKey::PrivateLinks(group) => self.private_link_groups.remove(group),
-            NetworkCacheKey::PublicIp(id) => {
-                id.parent().is_some_and(|group| self.remove(&NetworkCacheKey::PublicIps(group)))
-            }
-            NetworkCacheKey::PrivateLink(id) => {
-                id.parent().is_some_and(|group| self.remove(&NetworkCacheKey::PrivateLinks(group)))
+            NetworkCacheKey::PublicIp(_) | NetworkCacheKey::PrivateLink(_) => {
+                what.list().is_some_and(|list| self.remove(&list))
             }
             NetworkCacheKey::Subnet(name) => {
                 let before = self.subnets.len();
@@ -142,6 +139,16 @@ impl NetworkCacheKey {
     pub fn single_id(&self) -> Option<&ResourceId> {
         match self {
             NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Returns the read of the list that has this single document.
+    pub fn list(&self) -> Option<NetworkCacheKey> {
+        match self {
+            NetworkCacheKey::LoadBalancer(_) => Some(NetworkCacheKey::LoadBalancers),
+            NetworkCacheKey::PublicIp(id) => id.parent().map(NetworkCacheKey::PublicIps),
+            NetworkCacheKey::PrivateLink(id) => id.parent().map(NetworkCacheKey::PrivateLinks),
             _ => None,
         }
     }

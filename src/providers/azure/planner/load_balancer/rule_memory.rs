@@ -17,7 +17,7 @@ use super::{
         plan_index::PlanIndex,
         public_ips::public_ip_addresses_of,
         security_rules::{
-            NodeAddresses, PortsByProtocol, RuleOwnership, SecurityRulePlan, ServiceRules, listed_destinations,
+            NodeAddresses, PortsByProtocol, RuleOwnership, SecurityRulePlan, ServiceRules, add_ports, listed_destinations,
         },
         traces::ports_of,
     },
@@ -331,12 +331,6 @@ fn all_ports(spec: &ServiceSpec) -> PortsByProtocol {
         ports.entry(port.protocol).or_default().extend(numbers);
     }
     ports
-}
-
-fn add_ports(ports: &mut PortsByProtocol, more: &PortsByProtocol) {
-    for (protocol, numbers) in more {
-        ports.entry(*protocol).or_default().extend(numbers);
-    }
 }
 
 #[cfg(test)]

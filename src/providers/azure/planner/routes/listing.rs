@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use super::{
     names::{node_of, route_name},
     node_history::RouteNodeHistory,
+    plan::routes_of,
 };
 use crate::{
     cloud_provider::Route,
@@ -18,8 +19,7 @@ use crate::{
 /// it is unmanaged. A route that leads a Node's packets astray is listed as a blackhole, so that it is replaced.
 pub fn list(table: Option<&RouteTable>, memory: &RouteNodeHistory, is_unmanaged: impl Fn(&str) -> bool) -> Vec<Route> {
     let taken = memory.address_owners();
-    let routes = table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default();
-    let in_table = routes.iter().filter_map(|route| {
+    let in_table = routes_of(table).iter().filter_map(|route| {
         let name = route.name.clone().unwrap_or_default();
         let target = node_of(&name);
         let next_hop = next_hop(route);

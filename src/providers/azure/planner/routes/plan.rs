@@ -266,7 +266,7 @@ impl RouteTableDraft {
                 "its name has more than {most} characters, which is Azure's limit; give the Node a name of at most {of_node}"
             ));
         }
-        let prefix = RoutePrefix::of(&wanted.prefix);
+        let prefix = normalized(&wanted.prefix);
         let mut others = 0;
         for (route, _) in self.slots.iter().filter(|(route, stays)| *stays && !route.name_is(&wanted.name)) {
             others += 1;
@@ -285,24 +285,15 @@ impl RouteTableDraft {
     }
 }
 
-/// A CIDR by what it means; a service tag by its text.
-#[derive(Debug, PartialEq, Eq)]
-enum RoutePrefix {
-    Cidr(IpNet),
-    ServiceTag(String),
+/// A CIDR without host bits, as it is spelled here; a service tag in lower case.
+fn normalized(prefix: &str) -> String {
+    let prefix = prefix.trim();
+    prefix.parse().map_or_else(|_| prefix.to_lowercase(), |net: IpNet| net.trunc().to_string())
 }
 
-impl RoutePrefix {
-    fn of(text: &str) -> Self {
-        let text = text.trim();
-        text.parse().map_or_else(|_| Self::ServiceTag(text.to_lowercase()), |net: IpNet| Self::Cidr(net.trunc()))
-    }
-}
-
-fn prefix_of(route: &ArmRoute) -> RoutePrefix {
-    RoutePrefix::of(
-        route.properties.as_ref().and_then(|properties| properties.address_prefix.as_deref()).unwrap_or_default(),
-    )
+fn prefix_of(route: &ArmRoute) -> String {
+    let prefix = route.properties.as_ref().and_then(|properties| properties.address_prefix.as_deref());
+    normalized(prefix.unwrap_or_default())
 }
 
 fn matches(route: &ArmRoute, wanted: &DesiredRoute) -> bool {
@@ -310,7 +301,7 @@ fn matches(route: &ArmRoute, wanted: &DesiredRoute) -> bool {
     let hop = properties.and_then(|properties| properties.next_hop_ip_address.as_deref()?.parse::<IpAddr>().ok());
     let kind = properties.and_then(|properties| properties.next_hop_type.as_deref());
     hop == Some(wanted.next_hop)
-        && prefix_of(route) == RoutePrefix::of(&wanted.prefix)
+        && prefix_of(route) == normalized(&wanted.prefix)
         && spelling::is_word(kind, VIRTUAL_APPLIANCE)
 }
 
@@ -331,7 +322,7 @@ fn new_route(wanted: &DesiredRoute) -> ArmRoute {
 /// The same route under its full name, when it is called like the Node whose pods it leads to, and that name fits.
 fn with_full_name(route: ArmRoute, cidrs_of: &dyn Fn(&str) -> Vec<String>) -> ArmRoute {
     let node = name_of(&route).to_lowercase();
-    let leads_to = |cidr: &String| prefix_of(&route) == RoutePrefix::of(cidr);
+    let leads_to = |cidr: &String| prefix_of(&route) == normalized(cidr);
     let cidrs = if names::is_bare(&node) { cidrs_of(&node) } else { Vec::new() };
     match cidrs.iter().find(|cidr| leads_to(cidr)) {
         Some(cidr) if node.len() <= names::MAX_NODE => {

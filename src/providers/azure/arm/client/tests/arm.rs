@@ -10,8 +10,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    providers::azure::arm::{
-        ArmTransport, ArmTransportError, RequestGate, TokenError, TokenProvider, Urgency, budget::RequestCharge,
+    providers::azure::{
+        arm::{ArmTransport, ArmTransportError, RequestGate, TokenProvider, Urgency, budget::RequestCharge},
+        auth::AuthError,
     },
     sandbox::azure::{Azure, AzureOptions},
 };
@@ -80,21 +81,21 @@ impl ArmTransport for Arm {
 #[derive(Default)]
 pub(super) struct Credential {
     pub(super) number: Mutex<u32>,
-    pub(super) error: Mutex<Option<TokenError>>,
+    pub(super) error: Mutex<Option<AuthError>>,
     pub(super) auxiliary: Mutex<Option<String>>,
     pub(super) rejected: Mutex<Vec<String>>,
 }
 
 #[async_trait]
 impl TokenProvider for Credential {
-    async fn bearer(&self) -> Result<String, TokenError> {
+    async fn bearer(&self) -> Result<String, AuthError> {
         match self.error.lock().clone() {
             Some(error) => Err(error),
             None => Ok(format!("token-{}", self.number.lock())),
         }
     }
 
-    async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
+    async fn auxiliary(&self) -> Result<Option<String>, AuthError> {
         Ok(self.auxiliary.lock().clone())
     }
 

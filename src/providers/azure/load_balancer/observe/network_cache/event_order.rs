@@ -3,10 +3,9 @@
 //! In: reads that begin and end, and ids of which something became known. Out: whether that is newer than a read. What no read under
 //! way could be too old for is forgotten.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    hash::Hash,
-};
+use std::collections::{BTreeSet, HashMap};
+
+use crate::providers::azure::arm::ResourceId;
 
 /// A place in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,22 +16,16 @@ impl CacheSequence {
     pub(super) const LAST: Self = Self(u64::MAX);
 }
 
-/// The order of events about documents with ids of type `I`.
-#[derive(Debug)]
-pub(super) struct EventOrder<I> {
+/// The order of events about documents.
+#[derive(Debug, Default)]
+pub(super) struct EventOrder {
     last_sequence: u64,
     /// When something became known of a document otherwise than by a list; kept while an older read is under way.
-    pub(super) updated: HashMap<I, CacheSequence>,
+    pub(super) updated: HashMap<ResourceId, CacheSequence>,
     reads_in_flight: BTreeSet<CacheSequence>,
 }
 
-impl<I> Default for EventOrder<I> {
-    fn default() -> Self {
-        Self { last_sequence: 0, updated: HashMap::new(), reads_in_flight: BTreeSet::new() }
-    }
-}
-
-impl<I: Eq + Hash + Clone> EventOrder<I> {
+impl EventOrder {
     /// The next place.
     pub(super) fn next(&mut self) -> CacheSequence {
         self.last_sequence += 1;
@@ -54,12 +47,12 @@ impl<I: Eq + Hash + Clone> EventOrder<I> {
     }
 
     /// Whether something became known of it after `since`.
-    pub(super) fn is_newer(&self, id: &I, since: CacheSequence) -> bool {
+    pub(super) fn is_newer(&self, id: &ResourceId, since: CacheSequence) -> bool {
         self.updated.get(id).is_some_and(|place| *place > since)
     }
 
     /// Something has become known of it.
-    pub(super) fn mark_updated(&mut self, id: &I) {
+    pub(super) fn mark_updated(&mut self, id: &ResourceId) {
         let now = self.next();
         self.updated.insert(id.clone(), now);
     }

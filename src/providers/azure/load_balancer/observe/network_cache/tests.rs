@@ -269,18 +269,32 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
 }
 
 #[tokio::test]
+async fn a_private_link_service_invalidates_its_load_balancer() {
+    let mut known = Known::new();
+    let (link, frontend) = (id("privateLinkServices/l"), id("loadBalancers/a/frontendIPConfigurations/f"));
+    let properties = json!({"loadBalancerFrontendIpConfigurations": [{"id": frontend}]});
+    let document = serde_json::from_value(json!({"id": link, "properties": properties})).unwrap();
+    known.write(NetworkWriteResult::PrivateLink(link.clone(), Box::new(document)));
+    assert_eq!(known.due(), [lb("a")]);
+    known.read(lb("a"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "2")))));
+    known.write(NetworkWriteResult::PrivateLinkDeleted(link));
+    assert_eq!(known.due(), [lb("a")]);
+}
+
+#[tokio::test]
 async fn the_snapshot_stays_the_same_while_nothing_changes() {
     let mut known = Known::new();
     let before = known.knowledge.observed();
     known.list_balancers(vec![balancer("a", "1")]);
     known.list_public_ips(vec![public_ip("p", "1", &Value::Null)]);
     known.read(NetworkCacheKey::SecurityGroup, NetworkReadResult::SecurityGroup(Some(Box::default())));
-    known.knowledge.set_zones(vec![]);
+    let set_zones = |known: &mut Known, zones: &[String]| {
+        known.knowledge.update(|seen| seen.zones == zones, |seen| seen.zones = zones.to_vec());
+    };
+    set_zones(&mut known, &[]);
     assert!(Arc::ptr_eq(&before, &known.knowledge.observed()));
-    known.knowledge.set_zones(vec!["1".to_owned()]);
-    known.knowledge.set_vm_sets(vec!["s".to_owned()]);
-    let after = known.knowledge.observed();
-    assert_eq!((after.zones.len(), after.vm_sets.len(), before.zones.len()), (1, 1, 0));
+    set_zones(&mut known, &["1".to_owned()]);
+    assert_eq!((known.knowledge.observed().zones.len(), before.zones.len()), (1, 0));
 }
 
 #[tokio::test]

@@ -7,17 +7,15 @@ use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 use super::{CachedRead, NetworkCache, event_order::CacheSequence, types::NetworkWriteResult};
-use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::providers::azure::{
     arm::{
         ResourceId,
         document::SubResource,
         network::{ArmLoadBalancer, PublicIpAddress},
+        private_link::PrivateLinkService,
     },
-    load_balancer::observe::{
-        documents::{self, ListedDocument},
-        effects,
-    },
+    load_balancer::observe::{documents::ListedDocument, effects},
+    planner::load_balancer::network_query::NetworkCacheKey,
 };
 
 impl NetworkCache {
@@ -26,18 +24,16 @@ impl NetworkCache {
         match written {
             NetworkWriteResult::LoadBalancer(id, document) => {
                 self.outdated_balancers.remove(&id);
-                self.put_load_balancer(&id, *document, since, at);
+                self.put_load_balancer(&id, document, since, at);
             }
             NetworkWriteResult::LoadBalancerAccepted(id, document) => {
-                self.put_load_balancer(&id, *document, since, at);
+                self.put_load_balancer(&id, document, since, at);
                 self.outdated_balancers.insert(id);
             }
             NetworkWriteResult::LoadBalancerDeleted(id) => {
                 self.outdated_balancers.remove(&id);
                 self.update_attachments(&id, &BTreeMap::new());
-                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
-                self.record_existence(&id, at, false);
-                self.observed_mut().load_balancers.retain(|known| !known.is(&id));
+                self.record_written::<ArmLoadBalancer>(&id, None, since, at);
             }
             NetworkWriteResult::Pool(id, pool) => {
                 let Some(balancer) = id.parent() else { return };
@@ -48,25 +44,21 @@ impl NetworkCache {
                 self.invalidate(NetworkCacheKey::LoadBalancer(balancer));
             }
             NetworkWriteResult::LoadBalancerChanged(balancer) => self.invalidate(NetworkCacheKey::LoadBalancer(balancer)),
-            NetworkWriteResult::PublicIp(id, document) => {
-                self.record_existence(&id, at, true);
-                self.put_public_ip(&id, *document, since);
-            }
+            NetworkWriteResult::PublicIp(id, document) => self.put_public_ip(&id, document, since, at),
             NetworkWriteResult::PublicIpDeleted(id) => {
                 self.stale_etags.remove(&id);
-                self.record_update(&NetworkCacheKey::PublicIp(id.clone()), &id, since);
-                self.record_existence(&id, at, false);
-                self.observed_mut().public_ips.retain(|known| !known.is(&id));
+                self.record_written::<PublicIpAddress>(&id, None, since, at);
             }
             NetworkWriteResult::PrivateLink(id, document) => {
-                self.record_update(&NetworkCacheKey::PrivateLink(id.clone()), &id, since);
-                self.record_existence(&id, at, true);
-                self.put_link(&id, *document);
+                let balancers = document.load_balancers().collect();
+                self.record_written(&id, Some(document), since, at);
+                self.invalidate_balancers(balancers);
             }
             NetworkWriteResult::PrivateLinkDeleted(id) => {
-                self.record_update(&NetworkCacheKey::PrivateLink(id.clone()), &id, since);
-                self.record_existence(&id, at, false);
-                self.remove_link(&id);
+                let known = self.document::<PrivateLinkService>(&id);
+                let balancers = known.into_iter().flat_map(PrivateLinkService::load_balancers).collect();
+                self.record_written::<PrivateLinkService>(&id, None, since, at);
+                self.invalidate_balancers(balancers);
             }
             NetworkWriteResult::Subnet(name, document) => self.set_subnet(&name.to_ascii_lowercase(), Some(*document)),
             NetworkWriteResult::SecurityGroup(document) => {
@@ -80,11 +72,27 @@ impl NetworkCache {
         }
     }
 
-    fn put_load_balancer(&mut self, id: &ResourceId, document: ArmLoadBalancer, since: CacheSequence, at: Instant) {
+    fn put_load_balancer(&mut self, id: &ResourceId, document: Box<ArmLoadBalancer>, since: CacheSequence, at: Instant) {
         self.update_attachments(id, &effects::attachments(&document));
-        self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), id, since);
-        self.record_existence(id, at, true);
-        documents::put(&mut self.observed_mut().load_balancers, id, document);
+        self.record_written(id, Some(document), since, at);
+    }
+
+    /// Records a document as it is after our own write, or that it was deleted.
+    fn record_written<D: ListedDocument>(
+        &mut self,
+        id: &ResourceId,
+        document: Option<Box<D>>,
+        since: CacheSequence,
+        at: Instant,
+    ) {
+        self.record_update(&D::key(id.clone()), id, since);
+        self.record_existence(id, at, document.is_some());
+        self.set(id, document);
+    }
+
+    /// A write of a private link service gives its load balancers other versions.
+    fn invalidate_balancers(&mut self, ids: Vec<ResourceId>) {
+        ids.into_iter().for_each(|id| self.invalidate(NetworkCacheKey::LoadBalancer(id)));
     }
 
     fn record_update(&mut self, what: &NetworkCacheKey, id: &ResourceId, since: CacheSequence) {
@@ -93,15 +101,15 @@ impl NetworkCache {
     }
 
     /// The answer may have been made before a load balancer was written meanwhile; then its etag and what it is attached to are old.
-    fn put_public_ip(&mut self, id: &ResourceId, mut document: PublicIpAddress, since: CacheSequence) {
+    fn put_public_ip(&mut self, id: &ResourceId, mut document: Box<PublicIpAddress>, since: CacheSequence, at: Instant) {
         if self.stale_etags.get(id).is_some_and(|tick| *tick > since) {
-            let attached = self.public_ip(id).and_then(|known| known.properties.as_ref()?.ip_configuration.clone());
+            let known = self.document::<PublicIpAddress>(id);
+            let attached = known.and_then(|known| known.properties.as_ref()?.ip_configuration.clone());
             document.properties.get_or_insert_default().ip_configuration = attached;
         } else {
             self.stale_etags.remove(id);
         }
-        self.record_update(&NetworkCacheKey::PublicIp(id.clone()), id, since);
-        documents::put(&mut self.observed_mut().public_ips, id, document);
+        self.record_written(id, Some(document), since, at);
     }
 
     /// The load balancer `id` has been written, and has these attachments now.

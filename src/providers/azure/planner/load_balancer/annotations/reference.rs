@@ -35,27 +35,3 @@ fn row(row: &AnnotationEntry) -> String {
     let cells = [format!("`{name}`"), (row.accepts)(), row.default.to_owned(), row.doc.to_owned()];
     format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_annotation_has_one_row_of_four_cells() {
-        let page = reference_page();
-        for row in ANNOTATIONS {
-            let start = format!("| `{}` |", row.key.trim_start_matches(PREFIX));
-            let rows: Vec<_> = page.lines().filter(|line| line.starts_with(&start)).collect();
-            assert!(rows.len() == 1 && rows[0].matches('|').count() == 5, "{start}");
-        }
-    }
-
-    #[test]
-    fn groups_are_not_split() {
-        let mut groups = groups();
-        let count = groups.len();
-        groups.sort_unstable();
-        groups.dedup();
-        assert_eq!(groups.len(), count);
-    }
-}

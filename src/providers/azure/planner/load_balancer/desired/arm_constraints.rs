@@ -117,8 +117,7 @@ fn dangling(document: &ArmLoadBalancer) -> Vec<LoadBalancerViolation> {
     let names = |list: Vec<Option<&str>>| list.into_iter().flatten().map(str::to_ascii_lowercase).collect::<BTreeSet<_>>();
     let frontends = names(draft::frontends(document).iter().map(|part| part.name.as_deref()).collect());
     let probes = names(draft::probes(document).iter().map(|part| part.name.as_deref()).collect());
-    let pools = document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    let pools = names(pools.map(|part| part.name.as_deref()).collect());
+    let pools = names(draft::pools(document).iter().map(|part| part.name.as_deref()).collect());
     let last = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
     let missing = |known: &BTreeSet<String>, id: &str| !id.is_empty() && !known.contains(&last(id));
     let mut violations = Vec::new();

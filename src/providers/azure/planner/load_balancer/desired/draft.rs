@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::providers::azure::arm::{
     ResourceId,
-    network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancerProperties, LoadBalancingRule, Probe},
+    network::{
+        ArmLoadBalancer, BackendAddressPool, FrontendIpConfiguration, LoadBalancerProperties, LoadBalancingRule, Probe,
+    },
 };
 
 pub(super) struct LoadBalancerDraft<'a> {
@@ -80,6 +82,12 @@ pub(super) fn frontends(document: &ArmLoadBalancer) -> &[FrontendIpConfiguration
 pub(super) fn rules(document: &ArmLoadBalancer) -> &[LoadBalancingRule] {
     let properties = document.properties.as_ref();
     properties.and_then(|properties| properties.load_balancing_rules.as_deref()).unwrap_or_default()
+}
+
+/// Pools of a load balancer.
+pub fn pools(document: &ArmLoadBalancer) -> &[BackendAddressPool] {
+    let properties = document.properties.as_ref();
+    properties.and_then(|properties| properties.backend_address_pools.as_deref()).unwrap_or_default()
 }
 
 /// Probes of a load balancer.

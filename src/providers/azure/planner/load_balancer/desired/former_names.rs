@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     context::{KnownServices, NameOwners, PlanContext},
-    draft::{FrontendUse, LoadBalancerDraft, uses_by_frontend},
+    draft::{self, FrontendUse, LoadBalancerDraft, uses_by_frontend},
     handover, last_frontend, own_pools,
     pools::{self, pool_of},
     private_link_tags::is_clusters,
@@ -96,8 +96,9 @@ fn migration_blocker(
 }
 
 fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
-    let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    let mut own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| context.settings.shares_pool(name)));
+    let mut own = draft::pools(&draft.after)
+        .iter()
+        .filter(|pool| pool.name.as_deref().is_some_and(|name| context.settings.shares_pool(name)));
     own.any(|pool| {
         let members = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
         members.is_some_and(|members| !members.is_empty())
@@ -118,8 +119,7 @@ fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known:
         (!is_clusters).then(|| format!("front end {name}"))
     });
     let pools = || {
-        let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-        let mut names = pools.filter_map(|pool| pool.name.as_deref());
+        let mut names = draft::pools(&draft.after).iter().filter_map(|pool| pool.name.as_deref());
         names.find(|name| !context.settings.shares_pool(name)).map(|name| format!("back-end pool {name}"))
     };
     frontends.next().or_else(|| pools().filter(|_| !draft.is_ours))

@@ -161,16 +161,17 @@ pub(super) fn refused_movers(
 
 /// Returns `true` if a former load balancer has no rules and only the cluster's own pools.
 fn is_disposable(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
-    let Some(properties) = draft.after.properties.as_ref().filter(|_| draft.is_former) else { return false };
-    let mut pools = properties.backend_address_pools.iter().flatten();
-    draft::rules(&draft.after).is_empty()
-        && pools.all(|pool| pool.name.as_deref().is_some_and(|name| context.settings.shares_pool(name)))
+    draft.is_former
+        && draft.after.properties.is_some()
+        && draft.rules().is_empty()
+        && draft::pools(&draft.after)
+            .iter()
+            .all(|pool| pool.name.as_deref().is_some_and(|name| context.settings.shares_pool(name)))
 }
 
 /// Returns `true` if there is a pool that is neither the cluster's nor that of a rule.
 fn has_foreign_pool(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
     let used: BTreeSet<ResourceId> = draft.rules().iter().filter_map(pool_of).collect();
-    let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    let mut names = pools.filter_map(|pool| pool.name.as_deref());
+    let mut names = draft::pools(&draft.after).iter().filter_map(|pool| pool.name.as_deref());
     names.any(|name| !context.settings.shares_pool(name) && !used.iter().any(|pool| spelling::same_name(pool.name(), name)))
 }

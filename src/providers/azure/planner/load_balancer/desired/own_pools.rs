@@ -12,9 +12,8 @@ use std::{
 use super::{
     ServiceRequest,
     context::{KnownServices, PlanContext},
-    draft::LoadBalancerDraft,
-    pools,
-    rules::reference_key,
+    draft::{self, LoadBalancerDraft},
+    pools::{self, RulesByPool},
     targets::TargetLoadBalancers,
     types::{DraftIdx, RequestIdx},
 };
@@ -36,7 +35,7 @@ pub(super) fn refusals(
 ) -> Vec<(RequestIdx, ServiceRefusal)> {
     let mut taken: BTreeMap<(DraftIdx, String), String> = BTreeMap::new();
     let mut refused = Vec::new();
-    let existing = LazyCell::new(|| drafts.iter().map(PoolRules::before).collect::<Vec<_>>());
+    let existing = LazyCell::new(|| drafts.iter().map(rules_before).collect::<Vec<_>>());
     for (request, target, spec) in targets.ensured(requests) {
         for family in spec.families.iter().filter(|_| spec.own_pool && has_rules(spec)) {
             let name = naming::own_pool(&spec.identity, *family);
@@ -101,23 +100,9 @@ pub(super) fn needed(
     needed.into_iter().map(|pools| pools.into_iter().map(|(_, _, name)| name).collect()).collect()
 }
 
-/// Rules by the id in lower case of the pool that they lead to.
-struct PoolRules<'d>(HashMap<String, Vec<&'d LoadBalancingRule>>);
-
-impl<'d> PoolRules<'d> {
-    /// Returns the rules as ARM sent them.
-    fn before(draft: &'d LoadBalancerDraft<'_>) -> Self {
-        let mut found: HashMap<String, Vec<&LoadBalancingRule>> = HashMap::new();
-        for rule in draft.rules_before() {
-            let pool = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
-            found.entry(reference_key(pool)).or_default().push(rule);
-        }
-        Self(found)
-    }
-
-    fn leading_to(&self, pool: &ResourceId) -> &[&'d LoadBalancingRule] {
-        self.0.get(&pool.key()).map(Vec::as_slice).unwrap_or_default()
-    }
+/// Returns the rules of a load balancer as ARM sent them.
+fn rules_before<'a>(draft: &LoadBalancerDraft<'a>) -> RulesByPool<'a> {
+    draft.before.map(RulesByPool::of).unwrap_or_default()
 }
 
 /// Names of the pools that requests have or had for themselves.
@@ -155,13 +140,15 @@ pub(super) fn remove(
     known: &KnownServices<'_>,
 ) {
     let needed: BTreeSet<&str> = needed.iter().map(String::as_str).collect();
-    let there = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    let there = there.filter_map(|pool| pool.name.as_deref()).filter(|name| !context.settings.shares_pool(name));
+    let there = draft::pools(&draft.after)
+        .iter()
+        .filter_map(|pool| pool.name.as_deref())
+        .filter(|name| !context.settings.shares_pool(name));
     let there: BTreeSet<String> = there.map(str::to_lowercase).filter(|name| !needed.contains(name.as_str())).collect();
     if there.is_empty() {
         return;
     }
-    let (before, used) = (PoolRules::before(draft), used_pools(draft));
+    let (before, used) = (rules_before(draft), used_pools(draft));
     let is_left_behind = |name: &str, pool: &ResourceId, identity: &ServiceIdentity| {
         let rules = before.leading_to(pool);
         let was_own = !rules.is_empty() && rules.iter().all(|rule| is_rule_of(rule, identity));

@@ -139,7 +139,7 @@ fn unused_pools(document: &ArmLoadBalancer, services: &[ServiceIdentity], settin
     let outbound = properties.outbound_rules.iter().flatten().filter_map(|rule| rule.properties.as_ref());
     used.extend(outbound.map(|rule| reference_key(rule.backend_address_pool.as_ref())));
     let is_used = |name: &str| used.iter().any(|id| id.ends_with(&format!("/{}", name.to_ascii_lowercase())));
-    let names = properties.backend_address_pools.iter().flatten().filter_map(|pool| pool.name.clone());
+    let names = draft::pools(document).iter().filter_map(|pool| pool.name.clone());
     names.filter(|name| !settings.shares_pool(name) && !own.contains(&name.to_lowercase()) && !is_used(name)).collect()
 }
 

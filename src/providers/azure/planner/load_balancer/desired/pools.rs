@@ -5,13 +5,16 @@
 //! are several load balancers, a Service with policy `Local` has pools for itself ([`own_pools`](super::own_pools)).
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use super::{super::naming, draft::LoadBalancerDraft};
+use super::{
+    super::naming,
+    draft::{self, LoadBalancerDraft},
+};
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{BackendAddressPool, BackendAddressPoolProperties, LoadBalancingRule},
+        network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties, LoadBalancingRule},
     },
     planner::load_balancer::{
         settings::LoadBalancerSettings,
@@ -32,6 +35,26 @@ pub(super) fn id(load_balancer: &ResourceId, name: &str) -> ResourceId {
 /// Returns the pool that a rule leads to.
 pub(super) fn pool_of(rule: &LoadBalancingRule) -> Option<ResourceId> {
     rule.properties.as_ref()?.backend_address_pool.as_ref()?.resource_id()
+}
+
+/// Load balancing rules by the pool that they lead to.
+#[derive(Default)]
+pub struct RulesByPool<'a>(HashMap<ResourceId, Vec<&'a LoadBalancingRule>>);
+
+impl<'a> RulesByPool<'a> {
+    /// Creates the table of one load balancer.
+    pub fn of(document: &'a ArmLoadBalancer) -> Self {
+        let mut found: HashMap<ResourceId, Vec<&LoadBalancingRule>> = HashMap::new();
+        for (pool, rule) in draft::rules(document).iter().filter_map(|rule| Some((pool_of(rule)?, rule))) {
+            found.entry(pool).or_default().push(rule);
+        }
+        Self(found)
+    }
+
+    /// Returns the rules that lead to a pool.
+    pub fn leading_to(&self, pool: &ResourceId) -> &[&'a LoadBalancingRule] {
+        self.0.get(pool).map(Vec::as_slice).unwrap_or_default()
+    }
 }
 
 /// Adds the pools with these names that are missing, and returns the names of those that it added. Names are equal in any letter case.

@@ -13,7 +13,6 @@ mod document;
 mod heir;
 mod names;
 pub mod reads;
-pub mod touched;
 mod types;
 mod write;
 

@@ -9,12 +9,9 @@ use crate::providers::azure::{
     planner::load_balancer::{
         naming,
         settings::LoadBalancerSettings,
-        spec::{IpFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, ServiceSpec},
+        spec::{IpFamily, PortProbe, ProbeProtocol, ProbeSpec, Protocol, ServiceSpec},
     },
 };
-
-const SHARED_INTERVAL: i32 = 5;
-const SHARED_THRESHOLD: i32 = 2;
 
 /// The probe of a rule called `rule`; `None`: it has none.
 pub(super) fn of_rule(
@@ -41,11 +38,6 @@ pub(super) fn rule_name(spec: &ServiceSpec, protocol: Protocol, port: i32, famil
     naming::rule(&spec.identity, subnet, protocol, port, family, spec.is_dual_stack())
 }
 
-/// The name of the rule of `port`.
-pub(super) fn port_rule_name(spec: &ServiceSpec, port: &PortSpec, family: IpFamily) -> String {
-    rule_name(spec, port.protocol, port.port, family)
-}
-
 fn document(name: String, probe: &ProbeSpec) -> Probe {
     let protocol = match probe.protocol {
         ProbeProtocol::Tcp => "Tcp",
@@ -65,7 +57,7 @@ fn document(name: String, probe: &ProbeSpec) -> Probe {
 
 fn shared(settings: &LoadBalancerSettings) -> Probe {
     let (port, path) = settings.shared_probe.clone();
-    let (interval, threshold) = (SHARED_INTERVAL, SHARED_THRESHOLD);
+    let (interval, threshold) = (ProbeSpec::DEFAULT_INTERVAL, ProbeSpec::DEFAULT_THRESHOLD);
     let probe = ProbeSpec { protocol: ProbeProtocol::Http, port, path: Some(path), interval, threshold };
     document(naming::SHARED_PROBE.to_owned(), &probe)
 }

@@ -46,7 +46,7 @@ pub fn plan_public_ips(
         outcome.assigned.insert((claim.spec.identity.clone(), claim.family), claim.target.id.clone());
     }
     for (id, pip) in context.public_ips() {
-        decide::decide(id, pip, &wishes, &context, &mut outcome);
+        decide::decide(&id, pip, &wishes, &context, &mut outcome);
     }
     for claim in wishes.granted().filter(|claim| claim.requested && claim.target.existing.is_none()) {
         outcome.writes.push(PublicIpChange {

@@ -35,14 +35,15 @@ pub(super) fn rules_and_probes(
     settings: &LoadBalancerSettings,
 ) -> RulesAndProbes {
     let maker = RuleBuilder { spec, family, frontend, load_balancer, settings };
+    let name = |port: &PortSpec| probes::rule_name(spec, port.protocol, port.port, family);
     let mut wanted = RulesAndProbes::default();
     match (&spec.ha_ports, spec.ports.first()) {
         (Some(probe), Some(first)) => {
-            maker.add(&mut wanted, probes::port_rule_name(spec, first, family), probe, maker.all_ports());
+            maker.add(&mut wanted, name(first), probe, maker.all_ports());
         }
         _ => {
             for port in spec.ports.iter().filter(|port| port.rule) {
-                maker.add(&mut wanted, probes::port_rule_name(spec, port, family), &port.probe, maker.one_port(port));
+                maker.add(&mut wanted, name(port), &port.probe, maker.one_port(port));
             }
         }
     }

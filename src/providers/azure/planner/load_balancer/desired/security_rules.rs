@@ -22,7 +22,7 @@ use std::{
     net::IpAddr,
 };
 
-pub use self::service_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules, denies_rest};
+pub use self::service_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules, add_ports, denies_rest};
 use self::{destination_claims::DestinationClaims, group::SecurityGroupDraft};
 use super::{
     super::{

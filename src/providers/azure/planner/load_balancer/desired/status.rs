@@ -29,11 +29,6 @@ use crate::providers::azure::{
     },
 };
 
-/// Returns what [`PlanIndex::status`] does. For several Services, share an index.
-pub fn status(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    PlanIndex::of_one_service(observed).status(spec, settings)
-}
-
 impl<'a> PlanIndex<'a> {
     /// Returns the addresses of the Service's frontends, in the load balancer's order, then its additional ones. Empty: it has no
     /// frontend.
@@ -128,16 +123,6 @@ pub enum PendingAddress {
     PublicIp(ResourceId),
     /// Azure has not given it a private one.
     Private(String),
-}
-
-/// Returns what the Service's frontends wait for before their addresses are known. For several Services, see
-/// [`PlanIndex::pending_addresses`].
-pub fn pending_addresses(
-    observed: &ObservedNetwork,
-    spec: &ServiceSpec,
-    settings: &LoadBalancerSettings,
-) -> Vec<PendingAddress> {
-    PlanIndex::of_one_service(observed).pending_addresses(spec, settings)
 }
 
 /// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.

@@ -15,14 +15,14 @@ use super::super::{
         security_rules::SecurityRulePlan,
     },
     observed::ObservedNetwork,
-    plan::{
-        Plan,
-        print::{PlannedChange, shorten},
-    },
+    plan::{Plan, print::PlannedChange},
     settings::LoadBalancerSettings,
     spec::{ServiceIdentity, ServiceSpec},
 };
-use crate::providers::azure::{arm::ResourceId, config::LoadBalancerSku};
+use crate::{
+    providers::azure::{arm::ResourceId, config::LoadBalancerSku},
+    runtime::text::truncate,
+};
 
 /// How many changes of one document a message names, and bytes of each: names of documents are other people's.
 const NAMED: usize = 3;
@@ -72,7 +72,7 @@ impl fmt::Display for DriftedDocument {
             f,
             "{} ({}",
             self.id,
-            self.repairs.iter().take(NAMED).map(|one| shorten(one, MAX_SENTENCE)).collect::<Vec<_>>().join("; ")
+            self.repairs.iter().take(NAMED).map(|one| truncate(one, MAX_SENTENCE)).collect::<Vec<_>>().join("; ")
         )?;
         match self.repairs.len().saturating_sub(NAMED) {
             0 => f.write_str(")"),

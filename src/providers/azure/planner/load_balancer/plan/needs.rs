@@ -12,12 +12,7 @@ use std::{
 
 use super::{
     super::{
-        desired::{
-            ServiceRequest, expected,
-            plan_index::PlanIndex,
-            private_links::reads,
-            status::{public_ip_groups, status},
-        },
+        desired::{ServiceRequest, expected, plan_index::PlanIndex, private_links::reads, status::public_ip_groups},
         network_query::{NetworkCacheKey, NetworkQuery, NetworkReadFailure, is_lasting},
         observed::ObservedNetwork,
         rule_memory::ParsedService,
@@ -94,7 +89,7 @@ fn refused_references(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<NetworkCac
     if !matches!(input.scope, PlanScope::Network | PlanScope::NetworkAndRules) {
         return BTreeSet::new();
     }
-    let refused = input.requests.iter().filter(|request| plan.refused().contains_key(request.identity()));
+    let refused = input.requests.iter().filter(|request| plan.network.refused.contains_key(request.identity()));
     let mut keys: BTreeSet<NetworkCacheKey> =
         refused.filter_map(ServiceRequest::spec).flat_map(|spec| named_keys(spec, input.settings)).collect();
     keys.retain(|key| !input.network.denied.contains(key) && !input.network.refreshed.contains(key));
@@ -234,7 +229,7 @@ impl NetworkReads {
         }
         let error = self.unread_zones.as_ref()?;
         // Zones of front ends cannot be changed later.
-        let is_new = matches!(request, ServiceRequest::Ensure(spec) if status(observed, spec, settings).is_empty());
+        let is_new = matches!(request, ServiceRequest::Ensure(spec) if PlanIndex::of_one_service(observed).status(spec, settings).is_empty());
         is_new.then(|| BlockedBy::Zones(Box::new(error.clone())))
     }
 

@@ -27,6 +27,7 @@ use super::{
         desired::{
             load_balancers::{LoadBalancerChange, LoadBalancerWrite},
             pool_members::node_ip_configuration::{self, PoolMembershipPatch},
+            pools_of,
         },
         observed::ObservedNetwork,
         pools::{
@@ -177,7 +178,7 @@ pub fn new_pools(observed: &ObservedNetwork, change: &LoadBalancerChange) -> Vec
 }
 
 fn pool_names(balancer: &ArmLoadBalancer) -> Vec<&str> {
-    managed_pool::pools(balancer).filter_map(|pool| pool.name.as_deref()).collect()
+    pools_of(balancer).iter().filter_map(|pool| pool.name.as_deref()).collect()
 }
 
 /// Where the machines of Nodes are in pools, as far as they were read, and what is to be read.

@@ -133,12 +133,6 @@ fn sentence<'a>(
     }
 }
 
-/// Returns at most the first `limit` bytes of a sentence.
-pub fn shorten(sentence: &str, limit: usize) -> String {
-    let end = (0..=limit.min(sentence.len())).rev().find(|end| sentence.is_char_boundary(*end)).unwrap_or(0);
-    if end == sentence.len() { sentence.to_owned() } else { format!("{}…", &sentence[..end]) }
-}
-
 impl Plan {
     /// Whether nothing has to be written.
     pub fn is_empty(&self) -> bool {

@@ -225,7 +225,7 @@ fn a_plan_says_what_it_needs_until_it_has_been_read() {
     let refused = ServiceSpec { subnet: Some("missing".to_owned()), ..internal("odd") };
     let (needs, plan) = rounds(&mut Given::default(), &[ensure(&refused)], &start);
     assert!(needs[1].refresh.contains(&NetworkCacheKey::Subnet("missing".to_owned())), "{needs:?}");
-    assert!(plan.refused().contains_key(&refused.identity), "{plan}");
+    assert!(plan.network.refused.contains_key(&refused.identity), "{plan}");
 }
 
 #[test]

@@ -92,13 +92,6 @@ pub struct Plan {
     pub causes: Vec<BTreeSet<ServiceIdentity>>,
 }
 
-impl Plan {
-    /// Who gets nothing new, and why.
-    pub fn refused(&self) -> &BTreeMap<ServiceIdentity, ServiceRefusal> {
-        &self.network.refused
-    }
-}
-
 /// A plan, or what has to be read first.
 #[derive(Debug)]
 pub enum Planned {

@@ -71,7 +71,7 @@ pub(super) fn for_network(
     settings: &LoadBalancerSettings,
 ) -> BTreeSet<WaitingFor> {
     let index = PlanIndex::new(written);
-    let of_request = requests.iter().flat_map(|request| pending(&index, request, settings));
+    let of_request = requests.iter().flat_map(|request| for_addresses(&index, request, settings));
     recreations(network).map(|(_, waiting)| waiting).chain(of_request).collect()
 }
 
@@ -82,15 +82,7 @@ pub fn recreations(network: &NetworkPlan) -> impl Iterator<Item = (&ServiceIdent
 }
 
 /// The addresses that the security rules of a Service wait for.
-pub fn for_addresses(
-    written: &ObservedNetwork,
-    request: &ServiceRequest,
-    settings: &LoadBalancerSettings,
-) -> Vec<WaitingFor> {
-    pending(&PlanIndex::of_one_service(written), request, settings)
-}
-
-fn pending(index: &PlanIndex<'_>, request: &ServiceRequest, settings: &LoadBalancerSettings) -> Vec<WaitingFor> {
+pub fn for_addresses(index: &PlanIndex<'_>, request: &ServiceRequest, settings: &LoadBalancerSettings) -> Vec<WaitingFor> {
     let ServiceRequest::Ensure(spec) = request else { return Vec::new() };
     let key = || spec.identity.key.clone();
     let waiting = index.pending_addresses(spec, settings).into_iter().map(|pending| match pending {

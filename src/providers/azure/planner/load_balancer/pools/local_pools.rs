@@ -4,12 +4,13 @@
 //! name alone proves nothing, since two Services may have one name for a pool: every rule that leads to the pool has to be that Service's, too.
 //! Upstream: `pkg/provider/azure_local_services.go`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::endpoint_nodes::EndpointNodes;
 use crate::providers::azure::{
-    arm::{ResourceId, network::ArmLoadBalancer},
+    arm::ResourceId,
     planner::load_balancer::{
+        desired::RulesByPool,
         naming,
         spec::{IpFamily, ServiceIdentity, ServiceSpec},
     },
@@ -58,39 +59,14 @@ impl LocalPools {
     }
 
     /// What the pool with this id is for, if it is some Service's own.
-    pub fn find(&self, pool: &ResourceId, references: &RuleReferences<'_>) -> Option<&LocalPool> {
+    pub fn find(&self, pool: &ResourceId, rules: &RulesByPool<'_>) -> Option<&LocalPool> {
         let candidates = self.by_name.get(&pool.name().to_lowercase())?;
-        let rules = references.to(pool);
-        let is_theirs = |local: &&LocalPool| rules.iter().all(|rule| naming::owns_rule(&local.service, rule));
+        let names = rules.leading_to(pool).iter().map(|rule| rule.name.as_deref().unwrap_or_default());
+        let is_theirs = |local: &&LocalPool| names.clone().all(|name| naming::owns_rule(&local.service, name));
         let mut fitting = candidates.iter().filter(is_theirs);
         let first = fitting.next();
         // No rule leads to it, and several may mean it.
         first.filter(|_| fitting.next().is_none())
-    }
-}
-
-/// The names of the rules of a load balancer by the pool that they lead to.
-pub struct RuleReferences<'a> {
-    by_pool: HashMap<String, Vec<&'a str>>,
-}
-
-impl<'a> RuleReferences<'a> {
-    /// Of one load balancer.
-    pub fn of(document: &'a ArmLoadBalancer) -> Self {
-        let mut by_pool: HashMap<String, Vec<&'a str>> = HashMap::new();
-        let rules = document.properties.iter().flat_map(|properties| properties.load_balancing_rules.iter().flatten());
-        for rule in rules {
-            let pool = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
-            if let Some(id) = pool.and_then(|pool| pool.id.as_deref()) {
-                by_pool.entry(id.to_ascii_lowercase()).or_default().push(rule.name.as_deref().unwrap_or_default());
-            }
-        }
-        Self { by_pool }
-    }
-
-    /// The rules that lead to this pool.
-    pub fn to(&self, pool: &ResourceId) -> &[&'a str] {
-        self.by_pool.get(&pool.as_str().to_ascii_lowercase()).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -99,7 +75,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::providers::azure::planner::load_balancer::desired::samples::{load_balancer, network, service};
+    use crate::providers::azure::{
+        arm::network::ArmLoadBalancer,
+        planner::load_balancer::desired::samples::{load_balancer, network, service},
+    };
 
     fn pool(name: &str) -> ResourceId {
         ResourceId::parse(&network(&format!("loadBalancers/lb2/backendAddressPools/{name}"))).unwrap()
@@ -122,7 +101,7 @@ mod tests {
         let pools = LocalPools::new([&web, &odd, &shared], &known);
         let found = |name: &str, rules: &[(&str, &str)]| {
             let document = document(rules);
-            let found = pools.find(&pool(name), &RuleReferences::of(&document))?;
+            let found = pools.find(&pool(name), &RulesByPool::of(&document))?;
             Some((found.service.key.clone(), found.family, found.nodes.contains("n1")))
         };
         let rule_of = |spec: &ServiceSpec| format!("{}-TCP-80", spec.identity.name_prefix);

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     endpoint_nodes::EndpointNodes,
-    local_pools::{LocalPool, LocalPools, RuleReferences},
+    local_pools::{LocalPool, LocalPools},
     member_resource,
 };
 use crate::providers::azure::{
@@ -18,7 +18,11 @@ use crate::providers::azure::{
     },
     config::LoadBalancerSku,
     planner::load_balancer::{
-        desired::pool_members::PoolNode, naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily,
+        desired::{RulesByPool, pool_members::PoolNode, pools_of},
+        naming,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::IpFamily,
     },
 };
 
@@ -102,17 +106,17 @@ pub fn managed_pools(
 /// All pools of one load balancer, whosever they are.
 pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
     let Some(id) = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Vec::new() };
-    pools(document).filter_map(|pool| managed_pool(&id, pool)).collect()
+    pools_of(document).iter().filter_map(|pool| managed_pool(&id, pool)).collect()
 }
 
 fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings, local: &LocalPools) -> Vec<ManagedPool> {
     let scope = scope(document.name.as_deref().unwrap_or_default(), settings);
-    let references = RuleReferences::of(document);
+    let rules = RulesByPool::of(document);
     let managed = |target: ManagedPool| {
         if settings.shares_pool(target.id.name()) {
             return Some(ManagedPool { scope: scope.clone(), ..target });
         }
-        let LocalPool { family, nodes, .. } = local.find(&target.id, &references)?;
+        let LocalPool { family, nodes, .. } = local.find(&target.id, &rules)?;
         Some(ManagedPool { family: *family, scope: PoolScope::Service(nodes.clone()), ..target })
     };
     all_of(document).into_iter().filter_map(managed).collect()
@@ -120,13 +124,8 @@ fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings,
 
 /// Addresses that the shared pools of a load balancer list.
 pub(super) fn cluster_addresses(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
-    let own = pools(document).filter(|pool| pool.name.as_deref().is_some_and(|name| settings.shares_pool(name)));
+    let own = pools_of(document).iter().filter(|pool| pool.name.as_deref().is_some_and(|name| settings.shares_pool(name)));
     own.filter_map(|pool| pool.properties.as_ref()).flat_map(listed).collect()
-}
-
-/// The pools of a load balancer, as ARM sent them.
-pub fn pools(document: &ArmLoadBalancer) -> impl Iterator<Item = &BackendAddressPool> {
-    document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten())
 }
 
 /// Addresses that a pool lists.

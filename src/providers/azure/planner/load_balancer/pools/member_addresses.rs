@@ -13,7 +13,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    managed_pool::{cluster_addresses, is_managed, listed, pools},
+    managed_pool::{cluster_addresses, is_managed, listed},
     member_resource::{self, PoolMemberResource},
     nodes,
 };
@@ -23,7 +23,7 @@ use crate::providers::azure::{
     inventory::{Machine, MachineQuery},
     node,
     planner::load_balancer::{
-        desired::{plan_index::PlanIndex, pool_members::PoolNode, pool_name},
+        desired::{plan_index::PlanIndex, pool_members::PoolNode, pool_name, pools_of},
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
         spec::{IpFamily, ServiceSpec},
@@ -72,7 +72,7 @@ impl PoolMemberAddresses {
         let mut addresses: BTreeSet<IpAddr> = self.unknown.iter().copied().collect();
         for family in IpFamily::ALL {
             let name = pool_name(spec, settings, family);
-            let found = pools(balancer).find(|pool| pool.name_is(&name));
+            let found = pools_of(balancer).iter().find(|pool| pool.name_is(&name));
             let Some(pool) = found.and_then(|pool| pool.properties.as_ref()) else { continue };
             addresses.extend(self.by_interface(pool));
             addresses

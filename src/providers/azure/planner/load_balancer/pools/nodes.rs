@@ -15,7 +15,7 @@ use crate::providers::azure::{
     inventory::MachineQuery,
     node,
     planner::load_balancer::{
-        desired::pool_members::PoolNode, entries::node_label_keys, labels::with_keys, settings::LoadBalancerSettings,
+        desired::pool_members::PoolNode, entries::label_keys, labels::with_keys, settings::LoadBalancerSettings,
     },
 };
 
@@ -52,7 +52,7 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         vm_set: set.map(|set| set.name().to_owned()),
         is_unlocated: false,
         is_ready: node::is_ready(node),
-        labels: with_keys(labels, &node_label_keys(&settings.entries)),
+        labels: with_keys(labels, &label_keys(&settings.entries, |entry| entry.node_selector.as_ref())),
     }
 }
 

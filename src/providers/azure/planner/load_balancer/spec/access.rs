@@ -169,7 +169,8 @@ fn combine(reading: &mut SpecReader<'_>, sources: SourceRanges, tags: Vec<String
         deny_all: has_invalid || (reading.restricts(&DENY_ALL) && !ranges.is_empty()),
         disabled,
         closed: is_unread || (seems_internal && open),
-        ranges: ranges::aggregate(&ranges),
+        // The fewest ranges with the same addresses: IPv4 before IPv6, ascending.
+        ranges: IpNet::aggregate(&ranges),
         has_invalid_ranges: has_invalid,
         tags,
     }

@@ -96,18 +96,17 @@ fn check_service(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, 
 
 /// The annotations that are there, whatever they say, and that only the owner may have.
 fn owners_only(reading: &SpecReader<'_>) -> Vec<&'static str> {
-    let given = reading.annotations;
     let all = [
-        (PLS_NAME.key, PLS_NAME.is_given(given)),
-        (PLS_SUBNET.key, PLS_SUBNET.is_given(given)),
-        (PLS_ADDRESS_COUNT.key, PLS_ADDRESS_COUNT.is_given(given)),
-        (PLS_ADDRESSES.key, PLS_ADDRESSES.is_given(given)),
-        (PLS_FQDNS.key, PLS_FQDNS.is_given(given)),
-        (PLS_PROXY_PROTOCOL.key, PLS_PROXY_PROTOCOL.is_given(given)),
-        (PLS_VISIBILITY.key, PLS_VISIBILITY.is_given(given)),
-        (PLS_AUTO_APPROVAL.key, PLS_AUTO_APPROVAL.is_given(given)),
+        PLS_NAME.key,
+        PLS_SUBNET.key,
+        PLS_ADDRESS_COUNT.key,
+        PLS_ADDRESSES.key,
+        PLS_FQDNS.key,
+        PLS_PROXY_PROTOCOL.key,
+        PLS_VISIBILITY.key,
+        PLS_AUTO_APPROVAL.key,
     ];
-    all.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
+    all.into_iter().filter(|key| reading.annotations.contains_key(*key)).collect()
 }
 
 /// A blank name is no name: upstream sends it, and Azure refuses it when everything else has been written.

@@ -23,8 +23,6 @@ use crate::providers::azure::{
 
 /// Interval times number of probes has to stay below it, in seconds.
 const MAX_PROBE_SECONDS: i64 = 120;
-const DEFAULT_INTERVAL: i32 = 5;
-const DEFAULT_COUNT: i32 = 2;
 /// Where kube-proxy answers for nodes with local endpoints.
 const LOCAL_PATH: &str = "/healthz";
 
@@ -57,7 +55,7 @@ pub(super) fn local(reading: &mut SpecReader<'_>, fields: &Fields) -> ProbeSpec 
     let port = fields.health_check_node_port.unwrap_or_default();
     let (interval, threshold) = timing(reading.annotations, port).unwrap_or_else(|refusals| {
         refusals.into_iter().for_each(|refusal| reading.refuse(refusal));
-        (DEFAULT_INTERVAL, DEFAULT_COUNT)
+        (ProbeSpec::DEFAULT_INTERVAL, ProbeSpec::DEFAULT_THRESHOLD)
     });
     ProbeSpec { protocol: ProbeProtocol::Http, port, path: Some(LOCAL_PATH.to_owned()), interval, threshold }
 }
@@ -193,8 +191,8 @@ fn allocated_node_port(probed: &ServicePort, port: i32, field: impl FnOnce() -> 
 
 /// Interval and number of probes of a port: its own annotations, else those for all ports, else the defaults.
 fn timing(annotations: &ServiceAnnotations, port: i32) -> Result<(i32, i32), Vec<ServiceRefusal>> {
-    let interval = setting(annotations, port, &PORT_PROBE_INTERVAL, &PROBE_INTERVAL, DEFAULT_INTERVAL);
-    let count = setting(annotations, port, &PORT_PROBE_COUNT, &PROBE_COUNT, DEFAULT_COUNT);
+    let interval = setting(annotations, port, &PORT_PROBE_INTERVAL, &PROBE_INTERVAL, ProbeSpec::DEFAULT_INTERVAL);
+    let count = setting(annotations, port, &PORT_PROBE_COUNT, &PROBE_COUNT, ProbeSpec::DEFAULT_THRESHOLD);
     match (interval, count) {
         (Ok((_, interval)), Ok((_, count))) if i64::from(interval) * i64::from(count) < MAX_PROBE_SECONDS => {
             Ok((interval, count))

@@ -59,7 +59,7 @@ impl<T> PerFamily<T> {
 }
 
 /// Who a Service is, as far as names and tags in Azure tell.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceIdentity {
     /// `<namespace>/<name>`, as in the tags of public IPs.
     pub key: String,
@@ -109,6 +109,13 @@ pub struct ProbeSpec {
     pub interval: i32,
     /// Failures until a node is out.
     pub threshold: i32,
+}
+
+impl ProbeSpec {
+    /// Interval of probes without an annotation, the shared one included.
+    pub const DEFAULT_INTERVAL: i32 = 5;
+    /// Threshold of the same probes.
+    pub const DEFAULT_THRESHOLD: i32 = 2;
 }
 
 /// Which probe the rule of a port has.

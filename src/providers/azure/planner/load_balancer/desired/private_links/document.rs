@@ -90,7 +90,7 @@ impl LinkDraft {
             let switch = if link.proxy_protocol { "on" } else { "off" };
             changed.push(format!("switch the proxy header {switch}"));
         }
-        if !is_same_list(properties.fqdns.as_ref(), &link.fqdns) {
+        if !is_same_list(properties.fqdns.as_deref().unwrap_or_default(), &link.fqdns) {
             properties.fqdns = Some(link.fqdns.clone());
             changed.push("other DNS names".to_owned());
         }
@@ -120,9 +120,9 @@ impl LinkDraft {
 
 /// Both together, as upstream writes them.
 fn set_subscriptions(properties: &mut PrivateLinkServiceProperties, link: &PrivateLinkSpec) -> Option<String> {
-    let listed = |list: &Option<PrivateLinkSubscriptions>| list.as_ref().and_then(|list| list.subscriptions.clone());
-    let (visible, approved) = (listed(&properties.visibility), listed(&properties.auto_approval));
-    if is_same_list(visible.as_ref(), &link.visibility) && is_same_list(approved.as_ref(), &link.auto_approval) {
+    if is_same_list(listed(properties.visibility.as_ref()), &link.visibility)
+        && is_same_list(listed(properties.auto_approval.as_ref()), &link.auto_approval)
+    {
         return None;
     }
     properties.visibility.get_or_insert_default().subscriptions = Some(link.visibility.clone());
@@ -130,9 +130,13 @@ fn set_subscriptions(properties: &mut PrivateLinkServiceProperties, link: &Priva
     Some("other subscriptions see it or are let in unasked".to_owned())
 }
 
-fn is_same_list(known: Option<&Vec<String>>, wanted: &[String]) -> bool {
+pub(super) fn listed(list: Option<&PrivateLinkSubscriptions>) -> &[String] {
+    list.and_then(|list| list.subscriptions.as_deref()).unwrap_or_default()
+}
+
+fn is_same_list(known: &[String], wanted: &[String]) -> bool {
     let words = |list: &[String]| list.iter().map(|word| word.to_ascii_lowercase()).collect::<BTreeSet<_>>();
-    words(known.map(Vec::as_slice).unwrap_or_default()) == words(wanted)
+    words(known) == words(wanted)
 }
 
 /// Whether number, subnet, fixed addresses and the primary one are as asked for.

@@ -6,11 +6,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::document::{LinkDraft, fixed_address, parts};
+use super::document::{LinkDraft, fixed_address, listed, parts};
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        private_link::{PrivateLinkIpConfigurationProperties, PrivateLinkServiceProperties, PrivateLinkSubscriptions},
+        private_link::{PrivateLinkIpConfigurationProperties, PrivateLinkServiceProperties},
     },
     planner::load_balancer::{
         annotations::{
@@ -38,9 +38,6 @@ pub(super) fn apply(draft: &mut LinkDraft, id: &ResourceId, heir: &PrivateLinkSp
 
 /// Fills in the options of the document for which there is no annotation.
 fn with_own_options(heir: &PrivateLinkSpec, properties: &PrivateLinkServiceProperties) -> PrivateLinkSpec {
-    let listed = |list: &Option<PrivateLinkSubscriptions>| {
-        list.as_ref().and_then(|list| list.subscriptions.clone()).unwrap_or_default()
-    };
     let mut link = heir.clone();
     if !gives(heir, PLS_PROXY_PROTOCOL.key) {
         link.proxy_protocol = properties.enable_proxy_protocol.unwrap_or_default();
@@ -49,10 +46,10 @@ fn with_own_options(heir: &PrivateLinkSpec, properties: &PrivateLinkServicePrope
         link.fqdns = properties.fqdns.clone().unwrap_or_default();
     }
     if !gives(heir, PLS_VISIBILITY.key) {
-        link.visibility = listed(&properties.visibility);
+        link.visibility = listed(properties.visibility.as_ref()).to_vec();
     }
     if !gives(heir, PLS_AUTO_APPROVAL.key) {
-        link.auto_approval = listed(&properties.auto_approval);
+        link.auto_approval = listed(properties.auto_approval.as_ref()).to_vec();
     }
     link
 }

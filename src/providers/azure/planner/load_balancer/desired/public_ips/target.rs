@@ -4,13 +4,10 @@
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `determinePublicIPName`. The addresses in the status need not be pins here as they are
 //! there: front ends and public IPs come from one decision, so the public IP in use is the target until the user's wish changes.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
-    super::public_ip_ownership as ownership,
+    super::{frontend_address::FrontendAddress, public_ip_ownership as ownership},
     upgrade::{self, SkuUpgrade},
 };
 use crate::providers::azure::{
@@ -21,7 +18,7 @@ use crate::providers::azure::{
     },
     planner::load_balancer::{
         annotations::{IPV4, IPV6, PIP_NAME, PIP_NAME_IPV6},
-        desired::{draft, placement, plan_index::PlanIndex},
+        desired::{placement, plan_index::PlanIndex},
         naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
@@ -52,54 +49,33 @@ pub(super) struct PublicIpIndex<'a> {
     pub documents: PlanIndex<'a>,
     /// Basic load balancers that were left behind.
     pub leftovers: Vec<&'a ArmLoadBalancer>,
-    by_id: HashMap<ResourceId, &'a PublicIpAddress>,
-    by_address: HashMap<IpAddr, Vec<ResourceId>>,
-    attached: HashSet<ResourceId>,
 }
 
 impl<'a> PublicIpIndex<'a> {
     pub(super) fn new(observed: &'a ObservedNetwork, settings: &'a LoadBalancerSettings) -> Self {
-        let ids = observed.public_ips.iter().filter_map(|pip| Some((id_of(pip)?, pip)));
-        let by_id: HashMap<_, _> = ids.collect();
-        let mut by_address: HashMap<IpAddr, Vec<ResourceId>> = HashMap::new();
-        for (id, pip) in &by_id {
-            if let Some(address) = ownership::address(pip) {
-                by_address.entry(address).or_default().push(id.clone());
-            }
-        }
-        let frontends = observed.load_balancers.iter().flat_map(draft::frontends);
-        let attached =
-            frontends.filter_map(|frontend| frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id());
         let is_leftover = |document: &&ArmLoadBalancer| placement::is_leftover(settings, document);
-        Self {
-            observed,
-            settings,
-            documents: PlanIndex::new(observed),
-            leftovers: observed.load_balancers.iter().filter(is_leftover).collect(),
-            by_address,
-            attached: attached.collect(),
-            by_id,
-        }
+        let leftovers = observed.load_balancers.iter().filter(is_leftover).collect();
+        Self { observed, settings, documents: PlanIndex::new(observed), leftovers }
     }
 
     /// All public IPs with a proper id, in the order of ids.
-    pub(super) fn public_ips(&self) -> BTreeMap<&ResourceId, &'a PublicIpAddress> {
-        self.by_id.iter().map(|(id, pip)| (id, *pip)).collect()
+    pub(super) fn public_ips(&self) -> BTreeMap<ResourceId, &'a PublicIpAddress> {
+        self.observed.public_ips.iter().filter_map(with_id).collect()
     }
 
     fn find(&self, id: &ResourceId) -> Option<(ResourceId, &'a PublicIpAddress)> {
-        let (id, pip) = self.by_id.get_key_value(id)?;
-        Some((id.clone(), pip))
+        with_id(self.documents.public_ip(id.as_str())?)
     }
 
     fn with_address(&self, address: IpAddr, group: &ResourceId) -> Option<(ResourceId, &'a PublicIpAddress)> {
-        let ids = self.by_address.get(&address)?;
-        self.find(ids.iter().filter(|id| id.parent().as_ref() == Some(group)).min()?)
+        let found = self.documents.public_ips_at(address).into_iter().filter_map(with_id);
+        found.filter(|(id, _)| id.parent().as_ref() == Some(group)).min_by(|(one, _), (other, _)| one.cmp(other))
     }
 }
 
-fn id_of(pip: &PublicIpAddress) -> Option<ResourceId> {
-    ResourceId::parse(pip.id.as_deref()?).ok()
+/// Returns a public IP with its id; `None`: its id is not a resource ID.
+fn with_id(pip: &PublicIpAddress) -> Option<(ResourceId, &PublicIpAddress)> {
+    Some((ResourceId::parse(pip.id.as_deref()?).ok()?, pip))
 }
 
 /// The public IPs that the Service shall have, for each of its families; none when it is internal.
@@ -212,7 +188,7 @@ fn generated<'a>(spec: &ServiceSpec, family: IpFamily, index: &PublicIpIndex<'a>
         refusal("spec.ipFamilies", message)
     })?;
     // ARM keeps a public IP that a frontend refers to: a list without it is wrong, and creating it would overwrite it.
-    if index.attached.contains(&free) {
+    if !index.documents.frontends_at(&FrontendAddress::Public(free.key())).is_empty() {
         let message = format!(
             "a front end refers to `{free}`, but the list of public IPs has no such one; check the permission to read it"
         );

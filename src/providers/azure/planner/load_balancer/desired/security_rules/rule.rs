@@ -46,9 +46,8 @@ pub(super) enum SecurityRuleKind {
 impl WantedSecurityRule {
     pub(super) fn allow(family: IpFamily, protocol: Protocol, mut sources: Vec<String>, ports: BTreeSet<i32>) -> Self {
         sources.sort();
-        let list: Vec<_> = ports.iter().copied().collect();
         Self {
-            name: naming::allow_rule(family, protocol, &sources, &list),
+            name: naming::allow_rule(family, protocol, &sources, &ports),
             kind: SecurityRuleKind::Allow { protocol, sources, ports },
         }
     }
@@ -59,8 +58,7 @@ impl WantedSecurityRule {
 
     /// For machines, which serve others at other ports: NodePorts are one Service's for each protocol.
     pub(super) fn deny_ports(family: IpFamily, protocol: Protocol, ports: BTreeSet<i32>) -> Self {
-        let list: Vec<_> = ports.iter().copied().collect();
-        Self { name: naming::deny_rule_at(family, protocol, &list), kind: SecurityRuleKind::DenyPorts { protocol, ports } }
+        Self { name: naming::deny_rule_at(family, protocol, &ports), kind: SecurityRuleKind::DenyPorts { protocol, ports } }
     }
 
     /// Health probes of load balancers, which reach machines at node ports from this service tag. Its default rule comes after every
@@ -94,11 +92,11 @@ impl WantedSecurityRule {
         }
         let (access, protocol, sources, ports) = match &self.kind {
             SecurityRuleKind::Allow { protocol, sources, ports } => {
-                ("Allow", naming::security_protocol(*protocol), sources.clone(), Some(texts(ports)))
+                ("Allow", naming::security_protocol(*protocol), sources.clone(), Some(naming::sorted_texts(ports)))
             }
             SecurityRuleKind::DenyAll => ("Deny", "*", vec!["*".to_owned()], None),
             SecurityRuleKind::DenyPorts { protocol, ports } => {
-                ("Deny", naming::security_protocol(*protocol), vec!["*".to_owned()], Some(texts(ports)))
+                ("Deny", naming::security_protocol(*protocol), vec!["*".to_owned()], Some(naming::sorted_texts(ports)))
             }
         };
         properties.access = Some(access.to_owned());
@@ -231,10 +229,4 @@ fn is_star(texts: &BTreeSet<&str>) -> bool {
 
 fn one_or_several(mut texts: Vec<String>) -> (Option<String>, Option<Vec<String>>) {
     if texts.len() == 1 { (texts.pop(), None) } else { (None, Some(texts)) }
-}
-
-fn texts(ports: &BTreeSet<i32>) -> Vec<String> {
-    let mut texts: Vec<_> = ports.iter().map(ToString::to_string).collect();
-    texts.sort();
-    texts
 }

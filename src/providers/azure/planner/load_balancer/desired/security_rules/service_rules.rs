@@ -20,7 +20,7 @@ use super::{
 pub type PortsByProtocol = BTreeMap<Protocol, BTreeSet<i32>>;
 
 /// One Service, as the security group sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRules {
     pub identity: ServiceIdentity,
     /// Whether it shall have rules; otherwise it loses those that it has.
@@ -64,9 +64,7 @@ impl RuleOwnership {
     /// Takes over what is remembered.
     pub fn add(&mut self, other: &Self) {
         self.rules.extend(&other.rules);
-        for (protocol, ports) in &other.ports {
-            self.ports.entry(*protocol).or_default().extend(ports);
-        }
+        add_ports(&mut self.ports, &other.ports);
     }
 
     /// Whether a rule with this name and kind is the Service's: it made it, or the rule opens no port but its own.
@@ -74,6 +72,13 @@ impl RuleOwnership {
         let opens_own = |protocol: &Protocol, ports| self.ports.get(protocol).is_some_and(|own| own.is_superset(ports));
         let is_own = matches!(kind, SecurityRuleKind::Allow { protocol, ports, .. } if opens_own(protocol, ports));
         is_own || self.rules.contains(&RuleHash::of(name))
+    }
+}
+
+/// Adds the ports of another Service or spec.
+pub fn add_ports(ports: &mut PortsByProtocol, more: &PortsByProtocol) {
+    for (protocol, numbers) in more {
+        ports.entry(*protocol).or_default().extend(numbers);
     }
 }
 
@@ -172,21 +177,7 @@ impl ServiceRules {
     /// A Service that has rules other than those that its spec would give it, since it cannot be read or cannot be carried out for
     /// now: whatever opens `ports` at `addresses` stays.
     pub fn unknown(identity: ServiceIdentity, addresses: BTreeSet<IpAddr>, ports: PortsByProtocol) -> Self {
-        Self {
-            identity,
-            wanted: true,
-            destinations: addresses,
-            machines: BTreeSet::new(),
-            guest_at: BTreeSet::new(),
-            former: BTreeSet::new(),
-            claimed: BTreeSet::new(),
-            recorded: BTreeSet::new(),
-            ownership: RuleOwnership::default(),
-            ports,
-            node_ports: PortsByProtocol::new(),
-            access: None,
-            internal: false,
-        }
+        Self { identity, wanted: true, destinations: addresses, ports, ..Self::default() }
     }
 
     /// Whether it is a Service whose sources are not known.

@@ -17,8 +17,7 @@ fn named(namespace: &str, name: &str, digit: u8) -> ServiceSpec {
 }
 
 fn pool_names(document: &ArmLoadBalancer) -> Vec<&str> {
-    let pools = document.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    pools.filter_map(|pool| pool.name.as_deref()).collect()
+    draft::pools(document).iter().filter_map(|pool| pool.name.as_deref()).collect()
 }
 
 /// The pools that rules lead to, each once.

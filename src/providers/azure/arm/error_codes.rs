@@ -1,36 +1,51 @@
-//! The table of ARM's error codes that load balancing meets: each with a reason and what to fix. Pure.
+//! The table of ARM's error codes: class, retry, reason and remedy of each. Pure.
 //!
-//! Sources: Microsoft Learn, "Azure Load Balancer error codes" (load-balancer-common-deployment-errors) and "Troubleshoot common Azure
-//! deployment errors" (azure-resource-manager/troubleshooting); `pkg/consts` of cloud-provider-azure; public issues for the others.
+//! In: a code, with ARM's message. Out: its class for [`super::classify`], its row for events, conditions, `explain` and the page
+//! `docs/reference/azure-errors.md`. Sources: Microsoft Learn, "Azure Load Balancer error codes"
+//! (load-balancer-common-deployment-errors) and "Troubleshoot common Azure deployment errors" (azure-resource-manager/troubleshooting);
+//! `pkg/consts` of cloud-provider-azure; the resource providers' public error lists and public issues for the others.
 
-use crate::providers::azure::arm::{ArmError, spelling};
+use super::{ArmError, ArmErrorClass, spelling};
 
+/// Next step after an error of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorRecovery {
-    /// Somebody has to change something first: retried slowly.
+    /// A person has to change something first: retried slowly.
     Mend,
-    /// It may go away by itself: retried with back-off.
+    /// The cause may end without a change: retried with backoff.
     Retry,
 }
 
-/// What is known of some codes.
+/// Row of the table: codes with one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArmErrorEntry {
-    /// ARM's codes, as ARM spells them.
-    pub codes: &'static [&'static str],
+    /// ARM's codes, as ARM spells them. With a class, a code decides the class of an error whatever the status (below 500 and
+    /// not 401, 403, 404); the class of other codes follows from the status.
+    pub codes: &'static [(&'static str, Option<ArmErrorClass>)],
     /// One CamelCase word for events and conditions.
     pub reason: &'static str,
     pub recovery: ErrorRecovery,
-    /// What to do about it: whole sentences.
+    /// Remedy in whole sentences.
     pub fix: &'static str,
 }
 
+impl ArmErrorEntry {
+    /// Returns the codes without their classes.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.codes.iter().map(|(name, _)| *name)
+    }
+}
+
 macro_rules! codes {
-    ($($reason:ident $next:ident [$($code:literal),+] $fix:literal;)*) => {
+    ($($reason:ident $recovery:ident [$($code:literal $(= $class:ident)?),+] $fix:literal;)*) => {
         /// Every code that is explained. One code stands in one row.
-        pub const CODES: &[ArmErrorEntry] =
-            &[$(ArmErrorEntry { codes: &[$($code),+], reason: stringify!($reason), recovery: ErrorRecovery::$next, fix: $fix }),*];
+        pub const CODES: &[ArmErrorEntry] = &[$(ArmErrorEntry {
+            codes: &[$(($code, codes!(@class $($class)?))),+], reason: stringify!($reason),
+            recovery: ErrorRecovery::$recovery, fix: $fix,
+        }),*];
     };
+    (@class) => { None };
+    (@class $class:ident) => { Some(ArmErrorClass::$class) };
 }
 
 codes! {
@@ -93,7 +108,7 @@ codes! {
         "Correct the source ranges or service tags of the Service.";
     SecurityGroupFull Mend ["SecurityRuleCountLimitReached", "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached"]
         "The security group has as many rules or addresses as Azure allows: use fewer or wider source ranges, or remove rules.";
-    ReferenceNotReady Retry ["ReferencedResourceNotProvisioned"]
+    ReferenceNotReady Retry ["ReferencedResourceNotProvisioned" = Busy]
         "A resource that this one refers to is not ready; if its state is `Failed`, it has to be written again, which this program \
          does for public IPs.";
     ReferenceInvalid Mend ["InvalidResourceReference", "LinkedInvalidPropertyId"]
@@ -134,37 +149,88 @@ codes! {
     NotAuthorized Retry ["AuthorizationFailed", "LinkedAuthorizationFailed", "LinkedAccessCheckFailed"]
         "Give the identity of this program a role with the action on the scope that the message names. New roles take some minutes \
          to work. Public IPs, subnets and security groups of other resource groups need `join/action` besides.";
-    ResourceGroupBeingDeleted Mend ["ResourceGroupBeingDeleted", "ResourceGroupDeletionBlocked"]
+    ResourceGroupBeingDeleted Mend ["ResourceGroupBeingDeleted" = ParentNotFound, "ResourceGroupDeletionBlocked"]
         "The resource group is being deleted, and nothing can be made in it any more.";
-    ResourceGroupNotFound Retry ["ResourceGroupNotFound"]
+    ResourceGroupNotFound Retry ["ResourceGroupNotFound" = ParentNotFound]
         "Create the resource group, or correct its name in the annotation `azure-load-balancer-resource-group` or in the provider's \
          configuration.";
+    ParentNotFound Retry ["ParentResourceNotFound" = ParentNotFound]
+        "Correct the subscription or resource group in the provider's configuration or in the annotation, or create it.";
     SubscriptionProblem Mend ["SubscriptionNotRegistered", "MissingSubscriptionRegistration", "NoRegisteredProviderFound",
-        "SubscriptionNotFound", "InvalidSubscriptionId", "ReadOnlyDisabledSubscription"]
+        "SubscriptionNotFound" = ParentNotFound, "InvalidSubscriptionId" = ParentNotFound, "ReadOnlyDisabledSubscription"]
         "Correct the subscription in the provider's configuration, enable it, or register the resource provider that the message \
          names (`az provider register`).";
     QuotaExceeded Mend ["ResourceQuotaExceeded", "QuotaExceeded"]
         "Raise the limit that the message names, or free what counts against it.";
     LocationMismatch Mend ["InvalidResourceLocation", "LocationNotAvailableForResourceType"]
         "Check `location` in the provider's configuration: all resources of a cluster are in one region.";
-    Throttled Retry ["TooManyRequests", "SubscriptionRequestsThrottled", "ResourceRequestsThrottled",
-        "ResourceCollectionRequestsThrottled"]
+    Throttled Retry ["TooManyRequests" = Throttled, "SubscriptionRequestsThrottled" = Throttled,
+        "ResourceRequestsThrottled" = Throttled, "ResourceCollectionRequestsThrottled" = Throttled]
         "A request quota of the subscription is used up; this program waits and goes on by itself.";
-    ResourceBusy Retry ["RetryableErrorDueToAnotherOperation", "RetryableError", "AnotherOperationInProgress", "OperationInProgress"]
+    ResourceBusy Retry ["RetryableErrorDueToAnotherOperation" = Busy, "RetryableError" = Busy,
+        "AnotherOperationInProgress" = Busy, "OperationInProgress" = Busy]
         "Another operation is at work on the resource; this program tries again by itself.";
-    ConcurrentChange Retry ["PreconditionFailed", "CanceledAndSupersededDueToAnotherOperation", "OperationPreempted",
-        "OperationPreemptedByAnotherOperation", "ConflictingConcurrentWriteNotAllowed"]
+    ConcurrentChange Retry ["PreconditionFailed" = Conflict, "CanceledAndSupersededDueToAnotherOperation" = Conflict,
+        "OperationPreempted" = Conflict, "OperationPreemptedByAnotherOperation" = Conflict,
+        "ConflictingConcurrentWriteNotAllowed" = Conflict, "Conflict" = Conflict]
         "Somebody else changed the resource at the same time; this program reads it again and goes on by itself.";
 }
 
-/// The row of the error's code, else of the first code that its message mentions as a word of its own.
-pub(super) fn find(error: &ArmError) -> Option<&'static ArmErrorEntry> {
-    let row = |word: &str| CODES.iter().find(|row| row.codes.iter().any(|code| spelling::same_word(code, word)));
-    row(&error.code).or_else(|| words(&error.message).find_map(row))
+/// Endings of codes of reached limits: `PublicIPCountLimitReached`, `QuotaExceeded` …
+const LIMITS: &[&str] = &["limitreached", "quotaexceeded", "limitexceeded"];
+
+/// Endings of codes of a failed operation that are the cloud's own trouble.
+const INTERNAL: &[&str] =
+    &["internalservererror", "internalexecutionerror", "internaloperationerror", "internalerror", "allocationfailed"];
+
+fn ends_with_any(code: &str, endings: &[&str]) -> bool {
+    let code = code.to_ascii_lowercase();
+    endings.iter().any(|ending| code.ends_with(ending))
 }
 
-/// What could be a code: long words of letters. Codes that are a plain word are not looked for in prose.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+/// Returns `true` if an operation with this code failed for a reason of the cloud's own.
+pub(super) fn is_internal(code: &str) -> bool {
+    ends_with_any(code, INTERNAL)
+}
+
+/// Returns the class that the table gives `code`.
+fn listed_class(code: &str) -> Option<ArmErrorClass> {
+    let mut listed = CODES.iter().flat_map(|row| row.codes);
+    listed.find(|(name, _)| spelling::same_word(name, code)).and_then(|(_, class)| *class)
+}
+
+/// Returns the class that `code` decides, if it decides one. `message` is ARM's.
+pub(super) fn class_of_code(code: &str, message: &str) -> Option<ArmErrorClass> {
+    let quota = || spelling::same_word(code, "OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
+    listed_class(code).or_else(|| (ends_with_any(code, LIMITS) || quota()).then_some(ArmErrorClass::QuotaExceeded))
+}
+
+/// Returns `true` if the code speaks of a resource that another write holds, so that a 429 with it says nothing about a
+/// quota.
+pub(super) fn names_another_write(code: &str) -> bool {
+    matches!(listed_class(code), Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
+}
+
+impl ArmError {
+    /// Returns `true` if a code with this class in the table occurs anywhere in the error.
+    pub fn mentions_class(&self, class: ArmErrorClass) -> bool {
+        CODES.iter().flat_map(|row| row.codes).any(|(name, listed)| *listed == Some(class) && self.mentions(name))
+    }
+
+    /// Returns the row of its code, else of the first code that its message mentions as a word of its own.
+    ///
+    /// `Conflict` says nothing: Azure wraps all sorts of codes in it.
+    pub fn entry(&self) -> Option<&'static ArmErrorEntry> {
+        let row = |word: &str| CODES.iter().find(|row| row.names().any(|code| spelling::same_word(code, word)));
+        Some(&*self.code)
+            .filter(|code| *code != "Conflict")
+            .and_then(row)
+            .or_else(|| long_words(&self.message).find_map(row))
+    }
+}
+
+/// Returns the words of a text that may be a code: long ones of letters. Codes that are a plain word are not looked for in prose.
+fn long_words(text: &str) -> impl Iterator<Item = &str> {
     const SHORTEST: usize = 11;
     text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
         word.len() >= SHORTEST && word.get(1..).is_some_and(|rest| rest.contains(|c: char| c.is_ascii_uppercase()))
