@@ -40,7 +40,7 @@ TOOLS = KUBEBUILDER_ASSETS="$$(.ci/envtest)" && HELM_PYTHON="$$(.ci/helm)" && PR
 
 # Profile of tests, demo and benchmarks: `dev` compiles fast after an edit, `ci` (Cargo.toml) runs the simulators fast.
 PROFILE ?= dev
-TESTS = --locked --profile $(PROFILE) --features sandbox,otlp
+TESTS = --locked --profile $(PROFILE) --features sandbox
 ifeq ($(PROFILE),ci)
 export RUSTC_WORKSPACE_WRAPPER := $(CURDIR)/.ci/optimize-library
 endif
@@ -50,7 +50,7 @@ DEMO ?= $(CARGO) run --locked --profile $(PROFILE) --features sandbox --
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build tools build-tests check timings bench-counts release-check static windows windows-image windows-smoke clippy-windows size test traces unit fuzz e2e e2e-azure e2e-matrix verify-azure shipped soak lint fmt clippy deny advisories docs api-docs demo bench bench-shipped man image oci manifest sbom release-dry-run publish reproducible clean
+.PHONY: help build tools build-tests check timings bench-counts release-check static windows windows-image windows-smoke clippy-windows size test unit fuzz e2e e2e-azure e2e-matrix verify-azure shipped soak lint fmt clippy deny advisories docs api-docs demo bench bench-shipped man image oci manifest sbom release-dry-run publish reproducible clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -84,12 +84,9 @@ timings: ## Print the slowest tests and the number of tests per binary of the la
 	@.ci/timings
 
 check: fmt ## What to run all day: formatting, lints of the library, unit tests of changed files, and the checks of structure and language
-	$(CARGO) clippy --locked --lib --features sandbox,otlp -- -D warnings
+	$(CARGO) clippy --locked --lib --features sandbox -- -D warnings
 	CARGO="$(CARGO)" .ci/changed-tests
 	$(CARGO) test $(TESTS) --test project -- structure:: layering::
-
-traces: ## Only the tests of the feature otlp: spans that arrive at a collector
-	$(CARGO) test $(TESTS) --test azure -- azure_services::traces
 
 unit: ## Tests that need neither kube-apiserver nor etcd
 	$(CARGO) test $(TESTS) --lib --bins

@@ -29,14 +29,14 @@ use cloud_controller_manager::{
         client::{KubeClientConfig, KubeClients},
         clock::Clock,
         leader_election::Leadership,
-        patch::{ObjectWriter, PatchKind, PatchTarget},
+        patch::{ObjectWriter, PatchTarget},
         shutdown::Shutdown,
         store::ObjectKey,
     },
     sandbox::{aks_node::aks_node, api_server::ApiServer, objects, serve::Certificates},
 };
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Api;
+use kube::{Api, api::Patch};
 use manager::Manager;
 use program::{COUNTS_ONLY, Program, free_port, is_shipped, log_tail};
 use serde_json::{Value, json};
@@ -199,7 +199,7 @@ async fn bare_patches(nodes: u32) -> f64 {
         let (writer, api, key) = (writer.clone(), api.clone(), ObjectKey::cluster(format!("node-{index}")));
         async move {
             for (part, body) in [(PatchTarget::Status, addresses(index)), (PatchTarget::Object, initialised(index))] {
-                writer.patch_briefly(&api, &key, part, PatchKind::Merge, body).await.expect("a patch");
+                writer.patch_briefly(&api, &key, part, &Patch::Merge(body)).await.expect("a patch");
             }
         }
     });

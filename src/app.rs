@@ -32,11 +32,6 @@ mod start_error;
 mod status;
 mod status_command;
 mod support_bundle;
-#[cfg(feature = "otlp")]
-pub mod traces;
-#[cfg(not(feature = "otlp"))]
-#[path = "app/no_traces.rs"]
-mod traces;
 mod webhooks;
 mod wiring;
 
@@ -89,19 +84,12 @@ fn execute(registry: &Registry, command: CliCommand) -> Result<ExitCode, AppErro
 }
 
 fn start(registry: &Registry, config: ManagerConfig) -> Result<ExitCode, AppError> {
-    // Lives until the process ends, so that the last spans are sent.
-    let (spans, _export) = traces::from_environment()?.unzip();
-    let log = logging::install_with(&config.logging, spans)?;
+    let log = logging::install(&config.logging)?;
     for notice in &config.notices {
         tracing::warn!("{notice}");
     }
     let ended = on_runtime(|stop| serve(registry, config, log, stop)).map_err(|error| format!("cannot go on: {error}"));
-    // The reason is printed before the last spans are sent, which may take a while.
-    let outcome = match ended.map_err(AppError::from).flatten() {
-        Ok(outcome) => outcome,
-        Err(error) => return Ok(fail(&error)),
-    };
-    Ok(match outcome {
+    Ok(match ended.map_err(AppError::from).flatten()? {
         ManagerOutcome::Stopped => ExitCode::SUCCESS,
         ManagerOutcome::LeaseLost => fail(&"leaderelection lost"),
         ManagerOutcome::InformersStale => {

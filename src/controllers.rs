@@ -20,6 +20,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::Api;
+use parking_lot::Mutex;
 
 use crate::{
     cloud_provider::{self, CloudError, CloudProvider, CloudResult, InstancesV2, WritePlan},
@@ -117,6 +118,14 @@ fn after_api_error(error: &ApiError) -> ReconcileResult {
         ApiError::NotLeading(_) => ReconcileResult::RequeueAfter(NOT_LEADING_DELAY, error.to_string()),
         _ => ReconcileResult::Failed(error.to_string()),
     }
+}
+
+/// Returns the outcome after the API server rejected a write of a Node, and records in `forbidden` what it forbids.
+fn after_write_error(error: &ApiError, forbidden: &Mutex<Option<String>>) -> ReconcileResult {
+    if matches!(error, ApiError::Forbidden(_)) {
+        *forbidden.lock() = Some(error.to_string());
+    }
+    after_api_error(error)
 }
 
 /// Most Nodes of one kind that a plan of [`ServiceScope::Only`] looks up in the cloud, where each may cost a request.

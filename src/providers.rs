@@ -22,7 +22,7 @@ pub fn registry() -> Registry {
 fn with_azure(registry: Registry) -> Registry {
     registry
         .register(azure::NAME, azure::factory)
-        .with_diagnostics(azure::NAME, Arc::new(azure::diagnostics::AzureDiagnostics::new()))
+        .with_diagnostics(azure::NAME, Arc::new(azure::diagnostics::AzureDiagnostics::default()))
         .with_local(azure::NAME, azure::local_factory)
         .with_image_credentials(azure::acr::PROGRAM, |config, request| {
             Box::pin(async move { azure::acr::provide(config, request).await.map_err(|error| error.to_string()) })

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use cloud_controller_manager::{
+    node::well_known::TAINT_SHUTDOWN,
     runtime::clock::Clock,
     sandbox::{
         api_server::ApiServer,
@@ -13,9 +14,10 @@ use cloud_controller_manager::{
             topology::{Pool, PoolKind, Topology},
             world::World,
         },
+        objects::NodeExt,
     },
 };
-use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, NodeSpec, Taint};
+use k8s_openapi::api::core::v1::{Event, Node};
 use kube::ResourceExt;
 
 use crate::golden::replica::{Replica, manager_deps};
@@ -36,9 +38,8 @@ impl Cluster {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
         let world = World::new(topology, AzureOptions::default(), clock).unwrap();
         let server = ApiServer::new(clock);
-        for mut node in world.nodes() {
-            set_ready(&mut node, "True");
-            server.create::<Node>(&node);
+        for node in world.nodes() {
+            server.create::<Node>(&node.ready("True"));
         }
         let flags = [
             &[
@@ -59,7 +60,8 @@ impl Cluster {
 
     /// Kubelets of these Nodes fall silent.
     fn silence(&self, names: &[String]) {
-        names.iter().for_each(|name| drop(self.server.update_with("", name, |node| set_ready(node, "Unknown"))));
+        let silent = |node: &mut Node| *node = node.clone().ready("Unknown");
+        names.iter().for_each(|name| drop(self.server.update_with("", name, silent)));
     }
 
     fn names(&self, count: usize) -> Vec<String> {
@@ -74,11 +76,6 @@ impl Cluster {
     fn reasons(&self) -> Vec<String> {
         self.server.list::<Event>().into_iter().filter_map(|event| event.reason).collect()
     }
-}
-
-fn set_ready(node: &mut Node, status: &str) {
-    let condition = NodeCondition { type_: "Ready".into(), status: status.into(), ..NodeCondition::default() };
-    node.status.get_or_insert_default().conditions = Some(vec![condition]);
 }
 
 async fn pass(seconds: u64) {
@@ -225,9 +222,8 @@ async fn a_hundred_of_five_thousand_go_and_no_others_when_arm_denies_them_and_li
 
 /// A Node without a provider id whose machine ended before it was initialized.
 fn ghost(cluster: &Cluster, name: &str, ready: &str) -> String {
-    let mut node = cluster.world.uninitialized_nodes().remove(0);
+    let mut node = cluster.world.uninitialized_nodes().remove(0).ready(ready);
     node.metadata.name = Some(name.to_owned());
-    set_ready(&mut node, ready);
     cluster.server.create::<Node>(&node);
     name.to_owned()
 }
@@ -260,19 +256,10 @@ async fn uninitialized_nodes_are_kept_while_the_cloud_cannot_be_read() {
 async fn shutdown_taint_of_another_clouds_node_is_kept() {
     let cluster = Cluster::start(hundred(PoolKind::Uniform)).await;
     for (name, status) in [("ready", "True"), ("silent", "Unknown")] {
-        let mut node = cluster.world.nodes().remove(0);
+        let id = format!("metal3://rack1/{name}");
+        let mut node =
+            cluster.world.nodes().remove(0).ready(status).provider_id(&id).taint(TAINT_SHUTDOWN, "", "NoSchedule");
         node.metadata.name = Some(name.to_owned());
-        set_ready(&mut node, status);
-        let taint = Taint {
-            key: "node.cloudprovider.kubernetes.io/shutdown".to_owned(),
-            effect: "NoSchedule".to_owned(),
-            ..Taint::default()
-        };
-        node.spec = Some(NodeSpec {
-            provider_id: Some(format!("metal3://rack1/{name}")),
-            taints: Some(vec![taint]),
-            ..NodeSpec::default()
-        });
         cluster.server.create::<Node>(&node);
     }
     pass(600).await;

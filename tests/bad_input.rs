@@ -25,7 +25,6 @@ fn one_line_names_the_flag_the_value_and_what_is_accepted() {
         (&[], &["--cloud-config"]),
         (&["--cloud-provider=nimbus"], &["--cloud-provider", "nimbus", "fake"]),
         (&[FAKE, "--cluster-cidr=10.0.0.0/99"], &["--cluster-cidr", "10.0.0.0/99"]),
-        (&[FAKE, "--cloud-config=/nowhere/cloud.yaml"], &["/nowhere/cloud.yaml"]),
         (&[FAKE, "--kubeconfig=/nowhere/kubeconfig"], &["--kubeconfig", "/nowhere/kubeconfig"]),
         (&[FAKE], &["--kubeconfig"]),
     ];

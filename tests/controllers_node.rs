@@ -21,9 +21,10 @@ use cloud_controller_manager::{
         aks_node::aks_node,
         api_server::{ApiServer, RequestRecord},
         http::Verb,
+        objects::{self, NodeExt, uninitialized_node as tainted},
     },
 };
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -150,24 +151,11 @@ async fn pass(seconds: u64) {
 }
 
 fn plain(name: &str, ready: &str) -> Node {
-    serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "spec": {"providerID": format!("fake://{name}")},
-        "status": {"conditions": [{"type": "Ready", "status": ready}], "addresses": [{"type": "Hostname", "address": name}]},
-    }))
-    .unwrap()
-}
-
-fn tainted(name: &str) -> Node {
-    let mut node = plain(name, "True");
-    let taint = json!([{"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
-    node.spec = Some(NodeSpec { taints: serde_json::from_value(taint).unwrap(), ..NodeSpec::default() });
-    node
+    objects::node(name).ready(ready)
 }
 
 fn ready(node: &mut Node, status: &str) {
-    let condition = NodeCondition { type_: "Ready".into(), status: status.into(), ..NodeCondition::default() };
-    node.status.get_or_insert_default().conditions = Some(vec![condition]);
+    *node = node.clone().ready(status);
 }
 
 fn instance() -> InstanceSpec {

@@ -431,17 +431,6 @@ async fn without_the_lease_nothing_is_written() {
     assert_eq!(bench.routes(), wanted([0]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_panic_of_the_provider_is_survived() {
-    let bench = Bench::new().await;
-    bench.begun().await;
-    let panic = CallBehaviour { panic: true, times: Some(2), ..CallBehaviour::default() };
-    bench.cloud.configure(|config| drop(config.calls.insert(CallName::ApplyRoutes, panic)));
-    bench.server.create(&node(0));
-    bench.wait_for_condition(&name(0), CREATED).await;
-    assert_eq!(bench.routes(), wanted([0]));
-}
-
 #[tokio::test]
 async fn a_provider_without_routes_is_told_apart() {
     let cloud = FakeCloud::new(FakeConfig::parse("routes: {enabled: false}").unwrap());

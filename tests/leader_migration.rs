@@ -138,9 +138,7 @@ impl Manager {
     fn holds(&self, lease: &str) -> bool {
         !self.task.is_finished() && self.metrics.leader_election_master_status.with_label_values(&[lease]).get() == 1.0
     }
-}
 
-impl Manager {
     /// Whether a controller may write, by the account of its client.
     fn may_write(&self, account: &str) -> bool {
         self.clients.leadership_of(account).unwrap().is_leading()

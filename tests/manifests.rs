@@ -16,7 +16,7 @@ use cloud_controller_manager::{
     app::rights::{MANAGER_RIGHTS, RightRow, VIEWER_RIGHTS},
     cli::{self, CliCommand},
     providers::{
-        azure::{config::ConfigSecretRef, diagnostics::RIGHTS as AZURE_RIGHTS},
+        azure::{config::default_secret, diagnostics::RIGHTS as AZURE_RIGHTS},
         fake::FakeConfig,
     },
     runtime::yaml,
@@ -185,7 +185,7 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     let [item] = <[_; 1]>::try_from(secret.items.unwrap()).unwrap();
     assert_eq!(config.cloud.config.cloud_config.unwrap(), Path::new(&mount.mount_path).join(item.path));
     assert_eq!((&volume.name, volume.config_map), (&mount.name, None));
-    let of_flags = ConfigSecretRef::default();
+    let of_flags = default_secret();
     assert_eq!((secret.secret_name.unwrap(), item.key), (of_flags.name, of_flags.key), "the same as with the flags");
 }
 
@@ -248,7 +248,7 @@ fn rights(objects: &[Value]) -> BTreeMap<String, BTreeSet<Grant>> {
 
 #[test]
 fn the_secret_may_be_read_by_the_account_and_no_other() {
-    let secret = ConfigSecretRef::default();
+    let secret = default_secret();
     let read = grant([&secret.namespace, "", "secrets", &secret.name, "get"]);
     let expected = BTreeMap::from([(NAME.to_owned(), BTreeSet::from([read]))]);
     assert_eq!(rights(&documents("azure/secret-reader.yaml")), expected);

@@ -122,13 +122,3 @@ fn the_guide_shows_the_tables_of_the_example() {
         assert!(guide.contains(&format!("{table}{rows}\n}}")), "{table}{rows}");
     }
 }
-
-#[test]
-fn the_example_is_short() {
-    let files = [
-        include_str!("../docs/guides/example-provider/provider.rs"),
-        include_str!("../docs/guides/example-provider/main.rs"),
-    ];
-    let lines: usize = files.iter().map(|text| text.lines().count()).sum();
-    assert!(lines <= 300, "{lines} lines");
-}

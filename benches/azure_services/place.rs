@@ -83,7 +83,7 @@ impl Place {
         let variables = [("SSL_CERT_FILE", self.file("ca.pem"))];
         let program = Program::start(self.folder.path(), "azure.json", port, &flags, &variables);
         let client = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).build().expect("a client");
-        Manager { program, own: std::cell::Cell::new(0.0), client, port }
+        Manager { program, own: std::cell::Cell::new(0.0), client, livez: format!("https://127.0.0.1:{port}/livez") }
     }
 
     /// The end of the log.
@@ -208,7 +208,7 @@ pub(super) struct Manager {
     /// The most memory of its own that was seen, in MiB.
     own: std::cell::Cell<f64>,
     client: reqwest::Client,
-    port: u16,
+    livez: String,
 }
 
 impl Manager {
@@ -217,14 +217,10 @@ impl Manager {
         self.own.set(self.own.get().max(self.program.mib("RssAnon:")));
     }
 
-    pub(super) fn url(&self, path: &str) -> String {
-        format!("https://127.0.0.1:{}{path}", self.port)
-    }
-
     /// How long `/livez` takes.
     pub(super) async fn livez(&self) -> Duration {
         let started = Instant::now();
-        let response = self.client.get(self.url("/livez")).send().await.expect("a response of /livez");
+        let response = self.client.get(&self.livez).send().await.expect("a response of /livez");
         assert!(response.status().is_success(), "/livez: {}", response.status());
         started.elapsed()
     }

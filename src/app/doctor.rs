@@ -21,7 +21,6 @@ use std::{process::ExitCode, sync::Arc};
 use kube::Client;
 
 pub use checks::reference_page;
-pub(crate) use checks::topics;
 pub(super) use cluster::ClusterFacts;
 
 use super::{

@@ -1,7 +1,7 @@
 //! The command `explain`: the meaning of a name, and advice.
 //!
 //! In: the name of an error code, an event, an alert, a flag, a field, a metric, a check of `doctor`, or of something on a
-//! Node or a Service; and the tables that the reference pages are made of. Out: text and an exit code: 0 if the name is
+//! Node or a Service; and the reference pages, or the tables without a page. Out: text and an exit code: 0 if the name is
 //! known, else 1, with similar names.
 
 mod alerts;
@@ -13,12 +13,9 @@ use serde_json::json;
 
 use super::{app_error::AppError, doctor, events_reference::rows, process::print};
 use crate::{
-    cli::{
-        ExplainOptions, docs,
-        flags::{FlagSpec, FlagTable},
-    },
+    cli::{ExplainOptions, docs, flags::FlagTable},
     cloud_provider::{Registry, registry::ReferenceTopic},
-    metrics::{CoreMetrics, Metric, MetricKind, MetricTable},
+    serving,
 };
 
 /// Similarity that a name needs to be suggested.
@@ -40,29 +37,19 @@ pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> Result<ExitC
 }
 
 fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
+    let checks: Vec<_> = registry.all_diagnostics().map(|diagnostics| ("Provider", diagnostics.checks())).collect();
+    let metrics = serving::metrics_reference(&registry.metrics());
+    let pages = [
+        ("metric", metrics.split("\n## Buckets").next().unwrap_or_default().to_owned()),
+        ("flag", docs::flags(&FlagTable::new(registry.flags()))),
+        ("flag of cloud-node-manager", docs::node_manager()),
+        ("flag of health-probe-proxy", docs::health_probe_proxy()),
+        ("flag of acr-credential-provider", docs::acr_credential_provider()),
+        ("check of doctor", doctor::reference_page(&checks)),
+    ];
+    let of_pages = pages.into_iter().flat_map(|(kind, page)| ReferenceTopic::rows(kind, 1, &page));
     let events = rows().map(ReferenceTopic::event);
-    let metrics = CoreMetrics::TABLE.iter().copied().chain(registry.metrics());
-    let flags =
-        docs::flags_by_program(&FlagTable::new(registry.flags())).into_iter().map(|(program, spec)| flag(program, &spec));
-    let tables = events.chain(metrics.map(|row| metric(&row))).chain(alerts::topics()).chain(flags);
-    tables.chain(objects::topics()).chain(doctor::topics(registry)).chain(registry.topics()).collect()
-}
-
-fn flag(program: &str, spec: &FlagSpec) -> ReferenceTopic {
-    let long = [spec.name].into_iter().chain(spec.aliases.iter().copied()).map(|name| format!("--{name}"));
-    let names = long.chain(spec.short.map(|letter| format!("-{letter}"))).collect();
-    ReferenceTopic { kind: "flag", names, lines: docs::flag_lines(program, spec) }
-}
-
-fn metric(row: &Metric) -> ReferenceTopic {
-    let kind = match row.kind {
-        MetricKind::Counter => "Counter",
-        MetricKind::Gauge => "Gauge",
-        MetricKind::Histogram(_) => "Histogram",
-    };
-    let labels = if row.labels.is_empty() { "none".to_owned() } else { row.labels.join(", ") };
-    let lines = vec![row.help.to_owned(), format!("{kind}; labels: {labels}")];
-    ReferenceTopic { kind: "metric", names: vec![row.name.to_owned()], lines }
+    events.chain(alerts::topics()).chain(of_pages).chain(objects::topics()).chain(registry.topics()).collect()
 }
 
 fn find<'a>(topics: &'a [ReferenceTopic], name: &str) -> Vec<&'a ReferenceTopic> {
@@ -70,7 +57,10 @@ fn find<'a>(topics: &'a [ReferenceTopic], name: &str) -> Vec<&'a ReferenceTopic>
     let key = |name: &str| name.trim_start_matches('-').to_lowercase();
     let requested = key(name);
     let is_named = |topic: &&ReferenceTopic| topic.names.iter().any(|name| key(name) == requested);
-    topics.iter().filter(is_named).collect()
+    let mut found: Vec<_> = topics.iter().filter(is_named).collect();
+    // Programs share flags.
+    found.dedup_by(|topic, earlier| topic.lines == earlier.lines);
+    found
 }
 
 fn suggestions(topics: &[ReferenceTopic], name: &str) -> Vec<String> {
@@ -105,7 +95,8 @@ mod tests {
         let topics = topics(&Registry::new());
         let found = find(&topics, "WORKQUEUE_DEPTH");
         assert_eq!(text(&found).lines().next(), Some("workqueue_depth (metric)"));
-        assert!(text(&found).contains("Gauge; labels: name"));
+        assert!(text(&found).contains("  Kind: gauge\n") && text(&found).contains("  Labels: name\n"));
+        assert_eq!(find(&topics, "workqueue_queue_duration_seconds").len(), 1, "its buckets are not repeated");
         assert_eq!(find(&topics, "NodeDeletionDelayed").len(), 1);
         for name in ["DriftLeft", "cloudcontrollermanagerdriftleft"] {
             let told = text(&find(&topics, name));
@@ -115,12 +106,10 @@ mod tests {
         for name in ["--route-reconciliation-period", "route-reconciliation-period", "Route-Reconciliation-Period"] {
             let found = text(&find(&topics, name));
             assert!(found.starts_with("--route-reconciliation-period (flag)\n"), "{name}: {found}");
-            assert!(
-                found.contains("Flag of cloud-controller-manager; value: ") && found.contains("default: 10s"),
-                "{found}"
-            );
+            assert!(found.contains("  Value: duration\n  Default: 10s\n  Meaning: "), "{found}");
         }
-        assert!(text(&find(&topics, "--wait-routes")).contains("Flag of cloud-node-manager"));
+        assert!(text(&find(&topics, "--wait-routes")).starts_with("--wait-routes (flag of cloud-node-manager)\n"));
+        assert_eq!(find(&topics, "--kubeconfig").len(), 1, "programs share flags");
         assert!(text(&find(&topics, "node-sync-period")).contains("Deprecated: "));
         assert_eq!(suggestions(&topics, "--route-reconcilation-period"), ["--route-reconciliation-period"]);
         for (name, kind) in [

@@ -18,7 +18,7 @@ use crate::{
     controllers::Controller,
     metrics::Metrics,
     node_manager::{NodeManager, NodeManagerDeps},
-    runtime::{client::KubeClients, clock::Clock, shutdown::Shutdown},
+    runtime::{client::KubeClients, clock::Clock, host_name::host_name, shutdown::Shutdown},
     serving::{self, HealthChecks, HealthEndpointSet, ReviewClients},
     status::{InformersStatus, ManagerStatus, ProviderStatus},
 };
@@ -57,7 +57,7 @@ async fn run(
 ) -> Result<(), AppError> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     registry.register_metrics(&metrics)?;
-    let node_name = config.node_name.clone().unwrap_or_else(host_name);
+    let node_name = config.node_name.clone().unwrap_or_else(|| host_name().to_lowercase());
     let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
     let settings = config.settings;
     let provider = factory(&LocalConfig {
@@ -94,11 +94,6 @@ async fn run(
     background.begin();
     background.drain(BACKGROUND_DRAIN).await;
     Ok(())
-}
-
-/// Returns the name that kubelet would give the Node.
-fn host_name() -> String {
-    gethostname::gethostname().to_string_lossy().to_lowercase()
 }
 
 async fn serve(

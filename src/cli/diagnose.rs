@@ -64,29 +64,3 @@ pub(super) fn parse(
     let json = matches.try_contains_id("output").unwrap_or(false) && wants_json(matches);
     mistakes.finish(built.map(|manager| DiagnoseOptions { manager, account, json }))
 }
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use crate::cli::{CliCommand, parse as parse_words};
-
-    #[test]
-    fn the_managers_flags_are_taken_and_nothing_can_be_written() {
-        let read = |line: &str| parse_words(line.split(' ').map(OsString::from), &["azure"], &["azure"]);
-        let line = "ccm doctor --cloud-config=a --cluster-name=c --dry-run=false --service-account=ns/me -o json";
-        let Ok(CliCommand::Examine(options)) = read(line) else { panic!("not read") };
-        assert!(options.json && options.manager.dry_run && options.manager.cloud.config.read_only);
-        assert_eq!(options.account, Some(("ns".to_owned(), "me".to_owned())));
-        assert_eq!(options.manager.cloud.config.cluster_name, "c");
-        assert!(matches!(read("ccm orphans"), Ok(CliCommand::FindOrphans(options)) if !options.json));
-        for (line, told) in [
-            ("ccm doctor --service-account=me", "want NAMESPACE/NAME"),
-            ("ccm orphans --service-account=a/b", "unknown flag --service-account"),
-            ("ccm orphans --cloud-provider=other", "want one of azure"),
-        ] {
-            let error = read(line).unwrap_err().to_string();
-            assert!(error.contains(told), "{line}: {error}");
-        }
-    }
-}

@@ -58,39 +58,9 @@ fn flag_row(spec: &FlagSpec) -> String {
     names.extend(spec.aliases.iter().map(|alias| format!("`--{alias}`")));
     let default = if spec.default.is_empty() { String::new() } else { format!("`{}`", spec.default) };
     let mut meaning = spec.help.to_owned();
-    for (title, text) in remarks(spec) {
-        meaning += &format!(" **{title}:** {text}.");
-    }
+    meaning.extend(spec.ignored.map(|reason| format!(" **Accepted without effect:** {reason}.")));
+    meaning.extend(spec.deprecated.map(|advice| format!(" **Deprecated:** {advice}.")));
     row(&[&names.join(", "), &format!("`{}`", spec.placeholder), &default, &meaning])
-}
-
-/// Returns the title and text of each remark about a flag.
-fn remarks(spec: &FlagSpec) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let ignored = spec.ignored.map(|reason| ("Accepted without effect", reason));
-    ignored.into_iter().chain(spec.deprecated.map(|advice| ("Deprecated", advice)))
-}
-
-/// Flags of the program and its subcommands with the name of the program that reads them; flags of a subcommand are left out if the manager
-/// has the same ones.
-pub fn flags_by_program(table: &FlagTable) -> Vec<(&'static str, FlagSpec)> {
-    let manager: Vec<FlagSpec> = table.all().copied().collect();
-    let programs = [
-        (super::NODE_MANAGER, node_manager::FLAGS),
-        (super::health_probe_proxy::NAME, health_probe_proxy::FLAGS),
-        (super::ACR_CREDENTIAL_PROVIDER, acr_credential_provider::FLAGS),
-    ];
-    let own = programs.into_iter().flat_map(|(program, flags)| flags.iter().map(move |spec| (program, *spec)));
-    let is_new = |spec: &FlagSpec| !manager.iter().any(|other| other.name == spec.name && other.help == spec.help);
-    let own: Vec<_> = own.filter(|(_, spec)| is_new(spec)).collect();
-    manager.iter().map(|spec| (super::NAME, *spec)).chain(own).collect()
-}
-
-/// Returns the reference of one flag, line by line, for a terminal.
-pub fn flag_lines(program: &str, spec: &FlagSpec) -> Vec<String> {
-    let default = if spec.default.is_empty() { "none" } else { spec.default };
-    let facts = format!("Flag of {program}; value: {}; default: {default}", spec.placeholder);
-    let remarks = remarks(spec).map(|(title, text)| format!("{title}: {text}."));
-    [spec.help.to_owned(), facts].into_iter().chain(remarks).collect()
 }
 
 /// `docs/reference/feature-gates.md`.

@@ -303,13 +303,6 @@ mod tests {
         assert!(!resolved("AllAlpha=false").gates.enabled(WATCH_BASED_ROUTES));
     }
 
-    #[test]
-    fn gates_of_newer_releases_are_unknown_without_an_error() {
-        let resolution = resolved("CloudProviderNodeOwnership=true,ComponentFlagz=false");
-        assert_eq!(resolution.unknown_names, ["\"CloudProviderNodeOwnership\""]);
-        assert!(!resolution.gates.enabled(FLAGZ) && !resolution.gates.enabled("CloudProviderNodeOwnership"));
-    }
-
     /// Older releases accept both values of the first two, 1.37 alone has the last two.
     #[test]
     fn gates_of_all_supported_releases_are_known() {

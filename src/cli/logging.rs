@@ -6,17 +6,17 @@
 
 mod line;
 
-use tracing::{Dispatch, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
+use tracing::{Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
 use tracing_subscriber::{
     Registry,
     fmt::format::JsonFields,
-    layer::{Context, Layer, Layered, SubscriberExt},
+    layer::{Context, Layer, SubscriberExt},
     reload,
     util::SubscriberInitExt,
 };
 
 use self::line::{JsonLine, KlogFields, KlogLine};
-use crate::runtime::{clock::Clock, trace};
+use crate::runtime::clock::Clock;
 
 /// Form of the lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,11 +73,7 @@ pub fn level(verbosity: u8) -> LevelFilter {
 
 /// Decides which events are written.
 #[derive(Debug, Clone)]
-pub struct LogFilter {
-    options: LoggingOptions,
-    /// Whether spans are exported.
-    traces: bool,
-}
+struct LogFilter(LoggingOptions);
 
 impl LogFilter {
     /// The lowest level that is written for events of `target`, a path of modules, declared in `file`.
@@ -86,27 +82,24 @@ impl LogFilter {
         if target.starts_with("kube_client::client::builder") {
             return LevelFilter::OFF;
         }
-        if self.options.quiet && self.options.verbosity == 0 {
+        if self.0.quiet && self.0.verbosity == 0 {
             return LevelFilter::ERROR;
         }
         let origin = target.split("::").next().unwrap_or(target);
-        if !self.options.crates.iter().any(|name| name == origin) {
+        if !self.0.crates.iter().any(|name| name == origin) {
             return LevelFilter::INFO;
         }
         let is_named = |entry: &&ModuleLevel| module_names(target, file).any(|name| matches(&entry.pattern, name));
-        level(self.options.modules.iter().find(is_named).map_or(self.options.verbosity, |entry| entry.verbosity))
+        level(self.0.modules.iter().find(is_named).map_or(self.0.verbosity, |entry| entry.verbosity))
     }
 
     fn allows(&self, metadata: &Metadata<'_>) -> bool {
-        if trace::is_traced(metadata) {
-            return self.traces;
-        }
         metadata.level() <= &self.level_for(metadata.target(), metadata.file())
     }
 
     fn max_level(&self) -> LevelFilter {
-        let modules = self.options.modules.iter().map(|entry| entry.verbosity);
-        level(modules.fold(self.options.verbosity, u8::max))
+        let modules = self.0.modules.iter().map(|entry| entry.verbosity);
+        level(modules.fold(self.0.verbosity, u8::max))
     }
 }
 
@@ -142,9 +135,6 @@ impl<S: Subscriber> Layer<S> for LogFilter {
     }
 }
 
-/// What exports spans, beside the log.
-pub type SpanLayer = Box<dyn Layer<Layered<reload::Layer<LogFilter, Registry>, Registry>> + Send + Sync>;
-
 /// The log could not be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
@@ -163,34 +153,21 @@ pub struct LogHandle(reload::Handle<LogFilter, Registry>);
 impl LogHandle {
     /// Changes `-v`.
     pub fn set_verbosity(&self, verbosity: u8) -> Result<(), LogError> {
-        Ok(self.0.modify(|filter| filter.options.verbosity = verbosity)?)
+        Ok(self.0.modify(|filter| filter.0.verbosity = verbosity)?)
     }
 }
 
 /// Installs the log for the whole process.
 pub fn install(config: &LoggingOptions) -> Result<LogHandle, LogError> {
-    install_with(config, None)
-}
-
-/// The same beside an exporter of spans.
-pub fn install_with(config: &LoggingOptions, spans: Option<SpanLayer>) -> Result<LogHandle, LogError> {
-    let (log, handle) = subscriber(config, spans);
-    log.try_init()?;
-    Ok(handle)
-}
-
-/// What [`install_with`] installs.
-pub fn subscriber(config: &LoggingOptions, spans: Option<SpanLayer>) -> (Dispatch, LogHandle) {
-    let filter = LogFilter { options: config.clone(), traces: spans.is_some() };
-    let (filter, handle) = reload::Layer::new(filter);
+    let (filter, handle) = reload::Layer::new(LogFilter(config.clone()));
     let clock = Clock::System;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(filter).with(spans);
-    let log = match config.format {
-        LogFormat::Text => registry.with(lines.fmt_fields(KlogFields).event_format(KlogLine { clock })).into(),
-        LogFormat::Json => registry.with(lines.fmt_fields(JsonFields::new()).event_format(JsonLine { clock })).into(),
-    };
-    (log, LogHandle(handle))
+    let registry = tracing_subscriber::registry().with(filter);
+    match config.format {
+        LogFormat::Text => registry.with(lines.fmt_fields(KlogFields).event_format(KlogLine { clock })).try_init()?,
+        LogFormat::Json => registry.with(lines.fmt_fields(JsonFields::new()).event_format(JsonLine { clock })).try_init()?,
+    }
+    Ok(LogHandle(handle))
 }
 
 #[cfg(test)]
@@ -201,7 +178,7 @@ mod tests {
         let modules =
             modules.iter().map(|(pattern, verbosity)| ModuleLevel { pattern: (*pattern).to_owned(), verbosity: *verbosity });
         let options = LoggingOptions { verbosity, modules: modules.collect(), ..LoggingOptions::default() };
-        LogFilter { options, traces: false }
+        LogFilter(options)
     }
 
     #[test]

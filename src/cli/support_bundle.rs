@@ -57,22 +57,3 @@ pub(super) fn parse(
     };
     Ok(SupportBundleOptions { status, file, diagnose })
 }
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use crate::cli::{CliCommand, parse as parse_words};
-
-    #[test]
-    fn the_managers_flags_and_the_way_to_its_pages_are_read() {
-        let read = |line: &str| parse_words(line.split(' ').map(OsString::from), &["azure"], &["azure"]);
-        let line = "ccm support-bundle --file=x.tar.gz --leader-elect-resource-name=l --secure-port=1 --url=https://h:2 --token-file=t";
-        let Ok(CliCommand::GatherSupport(options)) = read(line) else { panic!("not read") };
-        assert_eq!((options.file.to_str(), options.status.port), (Some("x.tar.gz"), 1));
-        assert_eq!(options.status.lease.1, "l");
-        assert_eq!(options.status.url.unwrap().token_file, Some("t".into()));
-        let error = read("ccm support-bundle --token-file=t").unwrap_err().to_string();
-        assert!(error.contains("only with --url"), "{error}");
-    }
-}

@@ -1,7 +1,7 @@
 //! Configuration of providers, as plain data. In: the values of flags; `cli` builds it. Out: the input of providers'
 //! factories.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 
@@ -87,4 +87,10 @@ pub struct SecretRef {
     pub name: String,
     /// Key in its data.
     pub key: String,
+}
+
+impl fmt::Display for SecretRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Secret {}/{}", self.namespace, self.name)
+    }
 }

@@ -103,8 +103,7 @@ pub fn first_of(names: &[String], count: usize) -> String {
 
 /// Returns `text` on one line, without control characters, truncated to the limit of a finding.
 pub fn one_line(text: &str) -> String {
-    let line = text::one_line(text);
-    text::excerpt(&line.split_whitespace().collect::<Vec<_>>().join(" "), LONGEST)
+    text::condense(text, LONGEST)
 }
 
 /// Input of the checks.

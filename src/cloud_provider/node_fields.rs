@@ -1,6 +1,6 @@
 //! Fields of a Node that providers and controllers read. Pure.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Taint};
 
 /// Returns the name of `node`.
 pub fn name(node: &Node) -> &str {
@@ -20,6 +20,11 @@ pub fn provider_id(node: &Node) -> Option<&str> {
 /// Returns the pod CIDRs of `node`.
 pub fn pod_cidrs(node: &Node) -> &[String] {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
+}
+
+/// Returns the taints of `node`.
+pub fn taints(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
 /// Returns the status of a condition; `None` without the condition.

@@ -92,6 +92,25 @@ impl ReferenceTopic {
         Self { kind: "event", names: vec![row.reason.to_owned()], lines }
     }
 
+    /// Creates a topic for each row of a page's tables that begins with code. The first `name_cells` cells have its names.
+    pub fn rows(kind: &'static str, name_cells: usize, page: &str) -> Vec<Self> {
+        let mut headings: Vec<&str> = Vec::new();
+        let mut topics = Vec::new();
+        for line in page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")) {
+            let cells: Vec<&str> = line.split(" | ").collect();
+            if line.starts_with('`') {
+                let names = cells.iter().take(name_cells).flat_map(|cell| cell.split('`').skip(1).step_by(2));
+                let facts = headings.iter().zip(&cells).skip(1).filter(|(_, cell)| !cell.is_empty());
+                let plain = |cell: &str| cell.replace('`', "").replace("**", "").replace("\\|", "|");
+                let lines = facts.map(|(heading, cell)| format!("{heading}: {}", plain(cell))).collect();
+                topics.push(Self { kind, names: names.map(str::to_owned).collect(), lines });
+            } else if !line.starts_with('-') {
+                headings = cells;
+            }
+        }
+        topics
+    }
+
     /// Creates the topic of a label, taint, annotation or the like of an object, found by its whole name and by the part
     /// behind the slash.
     pub fn object_name(kind: &'static str, name: &str, meaning: &str) -> Self {

@@ -23,10 +23,9 @@ pub fn initialize(
     let stop = background.clone();
     background.spawn(async move {
         let attempts = until_initialised(provider.as_ref(), &context, &progress);
-        tokio::select! {
-            biased;
-            () = attempts => stop.begun().await, // The sender must outlive all receivers.
-            () = stop.begun() => {}
+        if stop.run_until_begun(attempts).await.is_some() {
+            // The sender must outlive all receivers.
+            stop.begun().await;
         }
     });
     ready

@@ -3,14 +3,11 @@
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::well_known::{EFFECT_NO_SCHEDULE, TAINT_SHUTDOWN, TAINT_UNINITIALIZED};
-
-fn of(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
-}
+use crate::cloud_provider::node_fields::taints;
 
 /// Returns `true` if `node` is uninitialized: it has the taint, with any effect and value.
 pub fn is_uninitialized(node: &Node) -> bool {
-    of(node).iter().any(|taint| taint.key == TAINT_UNINITIALIZED)
+    taints(node).iter().any(|taint| taint.key == TAINT_UNINITIALIZED)
 }
 
 /// Returns the command that requests the initialization of the Node with this name.
@@ -20,7 +17,7 @@ pub fn initialization_command(name: &str) -> String {
 
 /// Returns `true` if `node` is marked as shut down.
 pub fn has_shutdown(node: &Node) -> bool {
-    of(node).iter().any(is_shutdown)
+    taints(node).iter().any(is_shutdown)
 }
 
 /// Returns the taint of a shut down instance.
@@ -46,17 +43,17 @@ pub fn without_shutdown(node: &Node) -> Option<Vec<Taint>> {
 /// Returns the taints of `node` with the shutdown one, which has no value; `None` if nothing changes.
 pub fn with_shutdown(node: &Node) -> Option<Vec<Taint>> {
     let has_value = |taint: &Taint| taint.value.as_deref().is_some_and(|value| !value.is_empty());
-    if of(node).iter().any(|taint| is_shutdown(taint) && !has_value(taint)) {
+    if taints(node).iter().any(|taint| is_shutdown(taint) && !has_value(taint)) {
         return None;
     }
-    let mut taints: Vec<_> = of(node).iter().filter(|taint| !is_shutdown(taint)).cloned().collect();
+    let mut taints: Vec<_> = taints(node).iter().filter(|taint| !is_shutdown(taint)).cloned().collect();
     taints.push(shutdown());
     Some(taints)
 }
 
 fn keep(node: &Node, is_retained: impl Fn(&Taint) -> bool) -> Option<Vec<Taint>> {
-    let retained: Vec<_> = of(node).iter().filter(|taint| is_retained(taint)).cloned().collect();
-    (retained.len() != of(node).len()).then_some(retained)
+    let retained: Vec<_> = taints(node).iter().filter(|taint| is_retained(taint)).cloned().collect();
+    (retained.len() != taints(node).len()).then_some(retained)
 }
 
 #[cfg(test)]

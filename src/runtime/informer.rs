@@ -169,13 +169,7 @@ where
             resource,
             metrics,
         };
-        shutdown.spawn(async move {
-            tokio::select! {
-                biased;
-                () = token.begun() => {}
-                () = feed.run(api) => {}
-            }
-        });
+        shutdown.spawn(async move { token.run_until_begun(feed.run(api)).await });
     }
 
     /// Calls the handlers. A panic must end neither the informer nor the handlers after it.

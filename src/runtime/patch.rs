@@ -73,24 +73,6 @@ fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && code != 408 && code != 499
 }
 
-/// Way in which the server applies a patch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PatchKind {
-    /// JSON merge patch (RFC 7386): lists are replaced.
-    Merge,
-    /// Strategic merge patch: lists with a merge key are merged.
-    Strategic,
-}
-
-impl PatchKind {
-    fn of(self, body: Value) -> Patch<Value> {
-        match self {
-            PatchKind::Merge => Patch::Merge(body),
-            PatchKind::Strategic => Patch::Strategic(body),
-        }
-    }
-}
-
 /// For answers that carry no more of an object than its metadata. A server that cannot sends the whole object.
 const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=1,application/json");
@@ -154,19 +136,17 @@ impl ObjectWriter {
         api: &Api<K>,
         key: &ObjectKey,
         part: PatchTarget,
-        kind: PatchKind,
-        body: Value,
+        patch: &Patch<Value>,
     ) -> Result<K, ApiError>
     where
         K: Resource + Clone + DeserializeOwned + fmt::Debug,
     {
         self.leadership.check()?;
         let params = PatchParams::default();
-        let patch = kind.of(body);
         // Boxed, because otherwise every future that may write reserves room for it all the time.
         let result = match part {
-            PatchTarget::Object => Box::pin(api.patch(&key.name, &params, &patch)).await,
-            PatchTarget::Status => Box::pin(api.patch_status(&key.name, &params, &patch)).await,
+            PatchTarget::Object => Box::pin(api.patch(&key.name, &params, patch)).await,
+            PatchTarget::Status => Box::pin(api.patch_status(&key.name, &params, patch)).await,
         };
         result.map_err(|error| ApiError::from_kube(key, &error))
     }
@@ -178,12 +158,11 @@ impl ObjectWriter {
         api: &Api<K>,
         key: &ObjectKey,
         part: PatchTarget,
-        kind: PatchKind,
-        body: Value,
+        patch: &Patch<Value>,
     ) -> Result<String, ApiError> {
         self.leadership.check()?;
         let failed = |error: &kube::Error| ApiError::from_kube(key, error);
-        let request = metadata_patch(api, key, part, &kind.of(body)).map_err(|error| failed(&error))?;
+        let request = metadata_patch(api, key, part, patch).map_err(|error| failed(&error))?;
         let written = Box::pin(self.client.request::<WrittenObject>(request)).await;
         written.map(|written| written.metadata.resource_version).map_err(|error| failed(&error))
     }

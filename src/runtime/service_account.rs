@@ -38,11 +38,7 @@ impl ServiceAccountToken {
         )))));
         let (shared, account, stop) = (token.clone(), account.to_owned(), shutdown.clone());
         shutdown.spawn(async move {
-            tokio::select! {
-                biased;
-                () = stop.begun() => {}
-                () = shared.refresh(client, &account) => {}
-            }
+            stop.run_until_begun(shared.refresh(client, &account)).await;
         });
         token
     }

@@ -24,6 +24,11 @@ pub fn excerpt(text: &str, limit: usize) -> String {
     }
 }
 
+/// Returns the words of `text` with single spaces, or the first `limit` characters of that and an ellipsis.
+pub fn condense(text: &str, limit: usize) -> String {
+    excerpt(&one_line(text).split_whitespace().collect::<Vec<_>>().join(" "), limit)
+}
+
 /// Returns `text`, or the whole characters in its first `limit` bytes and an ellipsis.
 pub fn truncate(text: &str, limit: usize) -> String {
     let end = (0..=limit.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -54,6 +59,7 @@ mod tests {
 
     #[test]
     fn control_and_bidi_characters_become_spaces() {
+        assert_eq!(condense(" a\nb\u{1b}[31m  c ", 6), "a b [3…");
         assert_eq!(one_line("a\nb\u{1b}[31m\u{202e}c\u{200b}é\t"), "a b [31m c é ");
     }
 }

@@ -5,6 +5,8 @@
 //! while the program runs, such as `azure.json` from a Secret, is parsed by `serde-saphyr` (`providers::azure::config`),
 //! which bounds depth and aliases and repeats nothing of the text. What the sandbox and `/statusz` show is printed here, too.
 //!
+//! Errors name the path of a wrong field, such as `instances.a.powerState`; those of `serde-saphyr` have only its line.
+//!
 //! The library is no longer maintained. A replacement changes this file alone; `tests/layering.rs` enforces that.
 
 use serde::{Serialize, de::DeserializeOwned};

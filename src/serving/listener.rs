@@ -113,12 +113,7 @@ pub(super) async fn run(
     shutdown: Shutdown,
 ) {
     let server = ConnectionServer { acceptor: TlsAcceptor::from(tls), router, http2 };
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = shutdown.begun() => return,
-            accepted = bound.listener.accept() => accepted,
-        };
+    while let Some(accepted) = shutdown.run_until_begun(bound.listener.accept()).await {
         match accepted {
             Ok((stream, remote)) => {
                 let Some(slot) = admit(&connections, &stream, remote.ip()) else { continue };

@@ -8,9 +8,9 @@ use cloud_controller_manager::sandbox::{
         AzureOptions, Effect, Fault, Omission,
         topology::{Pool, PoolKind, Topology},
     },
-    objects::ServiceExt,
+    objects::{NodeExt, ServiceExt},
 };
-use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Service};
+use k8s_openapi::api::core::v1::{Event, Node, Service};
 use serde_json::json;
 
 use crate::azure_services::{
@@ -34,11 +34,6 @@ async fn read(scraped: &mut ScrapedSeries, life: &Life, minutes: usize) {
 /// The alerts that fire at some minute, but for those that such a life cannot be without.
 fn firing(scraped: &ScrapedSeries) -> BTreeSet<String> {
     scraped.firing().into_iter().filter(|name| !OF_REPLICAS.contains(&name.as_str())).collect()
-}
-
-fn ready(node: &mut Node, status: &str) {
-    let condition = NodeCondition { type_: "Ready".into(), status: status.into(), ..NodeCondition::default() };
-    node.status.get_or_insert_default().conditions = Some(vec![condition]);
 }
 
 /// Services that are served.
@@ -96,7 +91,7 @@ async fn machines_that_azure_denies_are_told() {
     let (cluster, life, mut scraped) = served(topology, 1).await;
     for machine in cluster.world.machines() {
         let status = if machine.pool.name == "pool0" { "Unknown" } else { "True" };
-        cluster.server.update_with::<Node>("", &machine.computer_name(), |node| ready(node, status));
+        cluster.server.update_with::<Node>("", &machine.computer_name(), |node| *node = node.clone().ready(status));
     }
     // They exist. ARM says that they do not, and lists half of them.
     let (machines, lists) = ("*/virtualMachineScaleSets/pool0/virtualMachines/*", "*/pool0/virtualMachines");

@@ -63,7 +63,5 @@ mod several_histories;
 mod stand_ins;
 mod storm;
 mod together;
-#[cfg(feature = "otlp")]
-mod traces;
 mod unread_changes;
 mod upheavals;

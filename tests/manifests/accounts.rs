@@ -16,7 +16,7 @@ const ROUTES: &str = names::ROUTE.client;
 
 /// What each account calls.
 fn account_calls(account: &str) -> BTreeSet<Grant> {
-    let secret = ConfigSecretRef::default();
+    let secret = default_secret();
     let mut calls: Vec<[&str; 5]> = Vec::new();
     let mut accounts: Vec<&str> = TABLE.iter().map(|names| names.client).collect();
     accounts.push(ACCOUNT);

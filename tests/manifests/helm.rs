@@ -236,7 +236,7 @@ fn the_secret_in_the_comments_takes_the_place_of_the_file() {
     let commented = read(VALUES).replace("  # cloudConfig", "  cloudConfig");
     let values: Value = yaml::parse(&commented).unwrap();
     let cloud = manager(&values[MANAGER]).cloud.config;
-    let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), ConfigSecretRef::default());
+    let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), default_secret());
     assert_eq!((cloud.cloud_config, secret.name, secret.namespace), (None, of_flags.name, of_flags.namespace));
     assert!(CHART_RULES.iter().any(|(who, _, what, verbs)| (*who, *what) == (NAME, "secrets") && verbs.contains(&"get")));
 }

@@ -13,7 +13,7 @@ type Arrows = [(&'static str, &'static str)];
 const AZURE: &Arrows = &[
     ("acr", "auth config provider transport"),
     ("local", "auth metadata provider"),
-    ("topics", "arm config load_balancer metadata node out_of_service planner"),
+    ("topics", "config load_balancer metadata node out_of_service planner"),
     ("diagnostics", "arm arm::documents auth check config inventory load_balancer node planner provider session transport"),
     ("check", "arm::documents config inventory load_balancer planner"),
     (
@@ -36,9 +36,9 @@ const AZURE: &Arrows = &[
     ("arm", "arm::documents auth config metrics transport"),
     ("auth", "arm::documents config transport"),
     ("config", "arm::documents"),
+    ("operation_metrics", "arm::documents metrics"),
     ("arm::documents", ""),
     ("node", ""),
-    ("operation_metrics", "metrics"),
     ("metrics", ""),
     ("transport", ""),
 ];

@@ -5,11 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cloud_provider::{
-    Registry,
-    diagnostics::{DiagnosticCheck, DiagnosticFinding, FindingState, ProviderDiagnostics},
-    registry::ReferenceTopic,
-};
+use crate::cloud_provider::diagnostics::{DiagnosticCheck, DiagnosticFinding, FindingState, ProviderDiagnostics};
 
 pub(super) const API_SERVER: &str = "api-server";
 pub(super) const CLOCK: &str = "clock";
@@ -44,17 +40,6 @@ pub(super) fn in_order(
     }
     findings.sort_by_key(|finding| (indices.get(finding.check).copied(), finding.state != FindingState::Problem));
     findings
-}
-
-/// Returns a topic for each check, for the explain command.
-pub(crate) fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
-    let of_providers = registry.all_diagnostics().flat_map(|diagnostics| diagnostics.checks());
-    let topic = |check: &DiagnosticCheck| ReferenceTopic {
-        kind: "check of doctor",
-        names: vec![check.id.to_owned()],
-        lines: vec![check.examines.to_owned()],
-    };
-    CHECKS.iter().chain(of_providers).map(topic).collect()
 }
 
 /// Returns the reference page of all checks. `providers`: heading and checks of each.

@@ -13,10 +13,10 @@ use tracing_subscriber::{
         FmtContext, FormatEvent, FormatFields, FormattedFields,
         format::{JsonFields, Writer},
     },
-    registry::{LookupSpan, SpanRef},
+    registry::LookupSpan,
 };
 
-use crate::runtime::{clock::Clock, trace};
+use crate::runtime::clock::Clock;
 
 /// The field with the text of an event.
 const MESSAGE: &str = "message";
@@ -101,18 +101,13 @@ where
         let (message, pairs) = visitor.klog();
         let letter = severity(*metadata.level());
         write!(line, "{letter}{time} {:>7} {}] {message:?}", std::process::id(), caller(event))?;
-        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()).filter(is_logged) {
+        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             if let Some(fields) = span.extensions().get::<FormattedFields<KlogFields>>() {
                 line.write_str(&fields.fields)?;
             }
         }
         writeln!(line, "{pairs}")
     }
-}
-
-/// Spans that are exported are no part of the log.
-fn is_logged<S: Subscriber + for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> bool {
-    !trace::is_traced(span.metadata())
 }
 
 fn severity(level: Level) -> char {
@@ -140,7 +135,7 @@ where
 {
     fn format_event(&self, ctx: &FmtContext<'_, S, JsonFields>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut members = Map::new();
-        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()).filter(is_logged) {
+        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             if let Some(fields) = span.extensions().get::<FormattedFields<JsonFields>>() {
                 members.extend(serde_json::from_str::<Map<_, _>>(&fields.fields).unwrap_or_default());
             }

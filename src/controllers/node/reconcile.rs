@@ -8,13 +8,14 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use kube::api::Patch;
 use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use super::{NodeController, events, plan};
 use crate::{
     cloud_provider::{CloudError, InstanceMetadata},
-    controllers::{after_api_error, after_cloud_error},
+    controllers::{after_cloud_error, after_write_error},
     node::{
         addresses, age_in_seconds,
         initialize::{NodeInitialization, initialize},
@@ -22,7 +23,7 @@ use crate::{
         routes, taints, uid,
     },
     runtime::{
-        patch::{ApiError, PatchKind, PatchTarget},
+        patch::{ApiError, PatchTarget},
         store::ObjectKey,
         work_queue::ReconcileResult,
     },
@@ -177,7 +178,7 @@ impl NodeController {
         if let Some(condition) = routes::network_unavailable_patch(node, self.context.clock.wall()) {
             let condition = patch::at_newest(condition, newest.as_deref());
             let (key, nodes) = (ObjectKey::of(node), self.context.nodes());
-            self.context.writer.patch(&nodes, &key, PatchTarget::Status, PatchKind::Strategic, condition).await?;
+            self.context.writer.patch(&nodes, &key, PatchTarget::Status, &Patch::Strategic(condition)).await?;
             self.context.events.record(events::waiting_for_routes(node));
         }
         Ok(())
@@ -283,22 +284,15 @@ impl NodeController {
                 WriteAttempt::Finished(ReconcileResult::Done)
             }
             Err(ApiError::Conflict(_)) => WriteAttempt::Conflict,
-            Err(error) => WriteAttempt::Finished(self.failed(&error)),
+            Err(error) => WriteAttempt::Finished(after_write_error(&error, &self.forbidden)),
         }
-    }
-
-    fn failed(&self, error: &ApiError) -> ReconcileResult {
-        if matches!(error, ApiError::Forbidden(_)) {
-            *self.forbidden.lock() = Some(error.to_string());
-        }
-        after_api_error(error)
     }
 
     /// Answers the version that the Node has then.
     async fn write(&self, node: &Node, part: PatchTarget, body: Value) -> Result<String, ApiError> {
         let key = ObjectKey::of(node);
         let decided_on = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-        let written = self.context.writer.patch_briefly(&self.context.nodes(), &key, part, PatchKind::Merge, body).await?;
+        let written = self.context.writer.patch_briefly(&self.context.nodes(), &key, part, &Patch::Merge(body)).await?;
         if let Some(version) = decided_on.filter(|version| *version != written) {
             self.replaced.lock().entry(key).or_default().push(version);
         }
@@ -306,7 +300,12 @@ impl NodeController {
     }
 
     async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, ReconcileResult> {
-        self.context.writer.get(&self.context.nodes(), key).await.map(Arc::new).map_err(|error| self.failed(&error))
+        self.context
+            .writer
+            .get(&self.context.nodes(), key)
+            .await
+            .map(Arc::new)
+            .map_err(|error| after_write_error(&error, &self.forbidden))
     }
 
     /// Returns the Node in the store, unless this process has overwritten that version: then the watch brings the newer one,

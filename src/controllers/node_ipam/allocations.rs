@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::{
     super::route::config::MASK_TOLERANCE,
-    cidr_set::{AllocatedBlock, CidrSet, CidrSetError, UnitCounts},
+    cidr_set::{AllocatedBlock, CidrSet, CidrSetError},
     plan::is_later,
 };
 
@@ -44,15 +44,6 @@ struct HeldBlocks {
     written: bool,
     /// The versions of the Node on which patches were sent that may still be carried out.
     may_land: Vec<Box<str>>,
-}
-
-/// Usage of one cluster CIDR, for metrics.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ClusterCidrUsage {
-    pub(super) cluster: IpNet,
-    pub(super) allocated: usize,
-    pub(super) units: usize,
-    pub(super) counts: UnitCounts,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -233,15 +224,9 @@ impl Allocations {
         self.reserved.len()
     }
 
-    /// Returns the usage of the cluster CIDRs, with the changes since the last call.
-    pub(super) fn take_usage(&mut self) -> Vec<ClusterCidrUsage> {
-        let usage = |set: &mut CidrSet| ClusterCidrUsage {
-            cluster: set.cluster,
-            allocated: set.allocated,
-            units: set.units(),
-            counts: set.take_counts(),
-        };
-        self.sets.iter_mut().map(usage).collect()
+    /// Returns the blocks of each cluster CIDR.
+    pub(super) fn sets(&mut self) -> &mut [CidrSet] {
+        &mut self.sets
     }
 }
 

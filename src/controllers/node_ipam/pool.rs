@@ -374,14 +374,13 @@ impl PodCidrPool {
 
     /// Brings the metrics up to date.
     pub(super) fn publish(&self) {
-        let usage = self.state.lock().allocations.take_usage();
         let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
-        for usage in usage {
-            let label = &[usage.cluster.to_string()];
-            let share = count(usage.allocated as u64) / count(usage.units as u64);
+        for set in self.state.lock().allocations.sets() {
+            let (label, counts) = (&[set.cluster.to_string()], set.take_counts());
+            let share = count(set.allocated as u64) / count(set.units() as u64);
             self.metrics.cidrset_usage.with_label_values(label).set(share);
-            self.metrics.cidrset_allocations_total.with_label_values(label).inc_by(count(usage.counts.allocated));
-            self.metrics.cidrset_releases_total.with_label_values(label).inc_by(count(usage.counts.returned));
+            self.metrics.cidrset_allocations_total.with_label_values(label).inc_by(count(counts.allocated));
+            self.metrics.cidrset_releases_total.with_label_values(label).inc_by(count(counts.returned));
         }
     }
 }

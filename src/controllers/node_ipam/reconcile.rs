@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use kube::api::Patch;
 use tokio::time::Instant;
 
 use super::{
@@ -18,7 +19,7 @@ use crate::{
     controllers::{after_api_error, after_cloud_error},
     node::pod_cidrs,
     runtime::{
-        patch::{ApiError, PatchKind, PatchTarget},
+        patch::{ApiError, PatchTarget},
         store::ObjectKey,
         work_queue::ReconcileResult,
     },
@@ -150,12 +151,11 @@ impl NodeIpamController {
     }
 
     async fn write(&self, key: &ObjectKey, node: &Node, cidrs: &[IpNet]) -> Result<(), ApiError> {
-        let (body, version) = (plan::patch(node, cidrs), node.metadata.resource_version.as_deref());
+        let (patch, version) = (Patch::Merge(plan::patch(node, cidrs)), node.metadata.resource_version.as_deref());
         if !self.pool.patch_begins(node, cidrs, version) {
             return Err(ApiError::Conflict(key.to_string()));
         }
-        let written =
-            self.context.writer.patch_briefly(&self.context.nodes(), key, PatchTarget::Object, PatchKind::Merge, body).await;
+        let written = self.context.writer.patch_briefly(&self.context.nodes(), key, PatchTarget::Object, &patch).await;
         self.pool.patch_ended(node, version, written.as_ref().err());
         written.map(drop)
     }

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::api::Patch;
 
 use super::{
     NodeLifecycleController,
@@ -12,11 +13,11 @@ use super::{
     plan::{LifecycleAction, NodeObservation, removal_reason, waiting_reason},
 };
 use crate::{
-    controllers::{ServiceScope, after_api_error},
+    controllers::{ServiceScope, after_write_error},
     node::{is_ready, name, patch, taints, uid},
     runtime::{
         events::RecordedEvent,
-        patch::{ApiError, PatchKind, PatchTarget},
+        patch::{ApiError, PatchTarget},
         store::ObjectKey,
         work_queue::ReconcileResult,
     },
@@ -37,7 +38,7 @@ impl NodeLifecycleController {
         let observation = self.observe_instance(&node, || self.uids.load_full()).await;
         let action = self.tracker.lock().observe(uid(&node), &observation, self.input(&self.uids.load()));
         if let Err(error) = self.act(&node, &observation, &action).await {
-            return self.failed(&error);
+            return after_write_error(&error, &self.forbidden);
         }
         match waiting_reason(&observation, &action) {
             Some(reason) if action != LifecycleAction::Delete => {
@@ -176,10 +177,8 @@ impl NodeLifecycleController {
         for _ in 0..ATTEMPTS {
             let Some(taints) = decide(&current) else { return Ok(()) };
             let changes = patch::NodeChanges { taints: Some(taints), ..Default::default() };
-            let body = patch::node(&current, &changes);
-            let written =
-                self.context.writer.patch(&self.context.nodes(), &key, PatchTarget::Object, PatchKind::Merge, body).await;
-            match written {
+            let body = Patch::Merge(patch::node(&current, &changes));
+            match self.context.writer.patch(&self.context.nodes(), &key, PatchTarget::Object, &body).await {
                 Ok(_) => {
                     *self.forbidden.lock() = None;
                     self.context.events.record(event);
@@ -196,12 +195,5 @@ impl NodeLifecycleController {
             };
         }
         Err(ApiError::Conflict(key.to_string()))
-    }
-
-    fn failed(&self, error: &ApiError) -> ReconcileResult {
-        if matches!(error, ApiError::Forbidden(_)) {
-            *self.forbidden.lock() = Some(error.to_string());
-        }
-        after_api_error(error)
     }
 }

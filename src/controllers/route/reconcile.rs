@@ -9,7 +9,7 @@ use std::{
 use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
+use kube::{ResourceExt, api::Patch};
 use serde_json::Value;
 
 use super::{
@@ -24,7 +24,7 @@ use crate::{
     cloud_provider::{CloudError, RouteOutcomes},
     node::pod_cidrs,
     runtime::{
-        patch::{ApiError, PatchKind, PatchTarget},
+        patch::{ApiError, PatchTarget},
         store::ObjectKey,
         work_queue::ReconcileResult,
     },
@@ -211,15 +211,10 @@ impl RouteController {
     }
 
     pub(super) async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<String> {
-        let key = ObjectKey::of(node.as_ref());
+        let (key, patch) = (ObjectKey::of(node.as_ref()), Patch::Strategic(patch));
         let mut retries = 0;
         loop {
-            let written = self
-                .context
-                .writer
-                .patch(&self.context.nodes(), &key, PatchTarget::Status, PatchKind::Strategic, patch.clone())
-                .await;
-            match written {
+            match self.context.writer.patch(&self.context.nodes(), &key, PatchTarget::Status, &patch).await {
                 Ok(_) => return None,
                 Err(ApiError::Conflict(_)) if retries < CONFLICT_RETRIES => retries += 1,
                 Err(error) => return api_failure(&condition_of(&node), &error),

@@ -5,7 +5,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use k8s_openapi::api::core::v1::Service;
-use kube::Api;
+use kube::{Api, api::Patch};
 use serde_json::Value;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     reconcile::ServiceController,
 };
 use crate::runtime::{
-    patch::{ApiError, PatchKind, PatchTarget},
+    patch::{ApiError, PatchTarget},
     store::ObjectKey,
 };
 
@@ -29,7 +29,7 @@ impl ServiceController {
         let is_own = |condition: &Value| condition["type"] == conditions::CONDITION_TYPE;
         let has_condition = body["status"]["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(is_own));
         let body = self.with_whole_lists(key, body).await.map_err(|error| ServiceSyncError::Api { operation, error })?;
-        let result = self.context.writer.patch(&self.api(key), key, PatchTarget::Status, PatchKind::Merge, body).await;
+        let result = self.context.writer.patch(&self.api(key), key, PatchTarget::Status, &Patch::Merge(body)).await;
         self.missing_right.observe(self.context.writer.client(), &key.namespace, result.as_ref().err()).await;
         let written: Service = result.map_err(|error| ServiceSyncError::Api { operation, error })?;
         if written.metadata.resource_version != replaced {

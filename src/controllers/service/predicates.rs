@@ -11,15 +11,17 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 
 pub use crate::cloud_provider::helpers::{EXCLUDE_LABEL, is_excluded};
-use crate::node::{addresses, name, provider_id};
+use crate::{
+    cloud_provider::node_fields::taints,
+    node::{addresses, name, provider_id},
+};
 
 /// The cluster autoscaler is about to delete the node.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Returns `true` if the cluster autoscaler is about to delete `node`.
 pub fn is_being_scaled_down(node: &Node) -> bool {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    taints.into_iter().any(|taint| taint.key == TO_BE_DELETED_TAINT)
+    taints(node).iter().any(|taint| taint.key == TO_BE_DELETED_TAINT)
 }
 
 /// Returns `true` if `node` belongs to the stable node set, which load balancers send traffic to.

@@ -37,7 +37,7 @@ pub use client::{AcceptedDocument, ArmClient, ArmClientDeps, WriteCheck};
 pub use documents::{
     InvalidResourceId, ResourceId, api,
     api::{ApiType, Quota},
-    compute, document, network, private_link, spelling,
+    compute, document, network, spelling,
 };
 pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
 pub use error_codes::{ArmErrorEntry, CODES, ErrorRecovery};

@@ -35,5 +35,5 @@ pub use objects::{AuxiliaryTokenProvider, ClientRateLimit, MultipleStandardLoadB
 pub use rate_limits::RATE_LIMIT_CLIENTS;
 pub use reference::reference_page;
 pub use reload::{INTERVAL, follow};
-pub use source::{ConfigLoadError, ConfigLoader, ConfigSecretRef, ConfigSource, read_text};
+pub use source::{ConfigLoadError, ConfigLoader, ConfigSource, default_secret, read_text};
 pub use validate::{has_credentials, missing_cluster_entry, unusable_cluster_name, validate};

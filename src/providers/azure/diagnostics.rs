@@ -52,17 +52,13 @@ pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] = &[
     ("kube-system", "", "configmaps", RECORDS_NAME, &["get", "patch"]),
 ];
 
-/// Diagnostics of the binary, or of a test with another wire.
+/// Diagnostics of the binary, or of a test with another wire. The default goes over the network, with the process's environment.
+#[derive(Default)]
 pub struct AzureDiagnostics {
     wire: Option<(BTreeMap<String, String>, Arc<dyn ArmTransport>)>,
 }
 
 impl AzureDiagnostics {
-    /// Creates diagnostics over the network, with the process's environment.
-    pub fn new() -> Self {
-        Self { wire: None }
-    }
-
     /// Creates diagnostics with another wire and environment.
     pub fn over(transport: Arc<dyn ArmTransport>, environment: BTreeMap<String, String>) -> Self {
         Self { wire: Some((environment, transport)) }
@@ -78,12 +74,6 @@ impl AzureDiagnostics {
             }
         };
         Ok((environment, Arc::new(ObservedTransport::new(Arc::new(ReadOnlyTransport(transport))))))
-    }
-}
-
-impl Default for AzureDiagnostics {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -9,7 +9,10 @@ use super::{
     metadata::{self, LocalMachineCloud, MetadataService, PlainHttpTransport},
     provider::{AzureCloud, environment, has_fault_domain_label},
 };
-use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, LocalConfig, registry::ProviderConfig};
+use crate::{
+    cloud_provider::{CloudError, CloudProvider, CloudResult, LocalConfig, registry::ProviderConfig},
+    runtime::host_name::host_name,
+};
 
 /// Variable with the name of a pod's Node, if the manifest sets it.
 const NODE_NAME: &str = "NODE_NAME";
@@ -38,5 +41,5 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
 /// (`isCurrentInstance`).
 fn own_name(environment: &BTreeMap<String, String>) -> String {
     let reported = environment.get(NODE_NAME).filter(|name| !name.is_empty());
-    reported.cloned().unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned())
+    reported.cloned().unwrap_or_else(host_name)
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
-pub use crate::cloud_provider::node_fields::{is_ready, name, provider_id};
+pub use crate::cloud_provider::node_fields::{is_ready, name, pod_cidrs, provider_id, taints};
 
 /// `false` in any letter case: the machine is none of Azure's.
 pub const LABEL_MANAGED: &str = "kubernetes.azure.com/managed";

@@ -7,7 +7,7 @@ use std::{future::Future, pin::Pin};
 
 use tokio::time::Instant;
 
-use super::metrics::AzureMetrics;
+use super::{arm::api, metrics::AzureMetrics};
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
 /// Labels of an operation.
@@ -71,40 +71,19 @@ impl Drop for OperationTimer<'_> {
             metrics.rows.azure_op_failures.with_label_values(&labels).inc();
         }
         let subject = format!("{area} {source}");
-        let is_last =
-            |(existing, requests): &&(&str, &[&str])| *existing == area && requests.last() == Some(&self.labels.request);
-        match REQUESTS.iter().find(is_last) {
-            Some((_, requests)) if self.succeeded => {
-                let of = |request: &&str| {
-                    [&format!("{area}_{request}"), &group, subscription, source].map(str::to_owned).to_vec()
-                };
-                metrics.operations_ended(&subject, requests.iter().map(of).collect());
-            }
-            _ => metrics.operations_go_on(&subject),
+        if self.succeeded && LAST_REQUESTS.contains(&(area, self.labels.request)) {
+            let requests = api::ALL.iter().flat_map(|kind| kind.operations);
+            let of =
+                |request: &&str| [&format!("{area}_{request}"), &group, subscription, source].map(str::to_owned).to_vec();
+            metrics.operations_ended(&subject, requests.map(of).collect());
+        } else {
+            metrics.operations_go_on(&subject);
         }
     }
 }
 
-/// By area: what is done for one source; after the last of them it is gone.
-const REQUESTS: &[(&str, &[&str])] = &[
-    (
-        "services",
-        &[
-            "ensure_loadbalancer",
-            "update_loadbalancer",
-            "vmas_ensure_hosts_in_pool",
-            "vmss_ensure_hosts_in_pool",
-            "vmssflex_ensure_hosts_in_pool",
-            "vmas_ensure_backend_pool_deleted",
-            "ensure_privatelinkservice",
-            "ensure_privatelinkservice_deleted",
-            "vmss_ensure_backend_pool_deleted",
-            "vmssflex_ensure_backend_pool_deleted",
-            "ensure_loadbalancer_deleted",
-        ],
-    ),
-    ("routes", &["create_route", "delete_route"]),
-];
+/// By area: the last request for a source, after which it is gone.
+const LAST_REQUESTS: [(&str, &str); 2] = [("services", "ensure_loadbalancer_deleted"), ("routes", "delete_route")];
 
 #[cfg(test)]
 mod tests {

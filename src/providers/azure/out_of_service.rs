@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
+use kube::{Api, api::Patch};
 use serde_json::{Value, json};
 
 use decide::{MachinePower, TaintDecision, decide, depends_on_power, taints_after};
@@ -26,7 +26,7 @@ use crate::{
     runtime::{
         backoff::ExponentialBackoff,
         events::EventRecorder,
-        patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
+        patch::{ApiError, ObjectWriter, PatchTarget},
         shutdown::Shutdown,
         store::{InformerStore, ObjectKey},
     },
@@ -123,7 +123,7 @@ async fn apply(taints: &TaintContext, node: &Arc<Node>, pass: TaintPass) -> Resu
         if decision == TaintDecision::Nothing {
             return Ok(());
         }
-        match writer.patch(&api, &key, PatchTarget::Object, PatchKind::Merge, patch(&current, decision)).await {
+        match writer.patch(&api, &key, PatchTarget::Object, &Patch::Merge(patch(&current, decision))).await {
             Ok(_) => {
                 tracing::info!(node = %key, ?decision, "out-of-service taint written");
                 events::taint_written(&current, decision, power).into_iter().for_each(|event| taints.events.record(event));

@@ -77,8 +77,9 @@ impl AzureRoutes {
     ) -> Self {
         let subscription = settings.table.as_ref().map(ResourceId::subscription).unwrap_or_default().to_owned();
         let existing = nodes.clone();
-        let cidrs_of =
-            move |name: &str| existing.get(&ObjectKey::cluster(name)).map_or_else(Vec::new, |node| pod_cidrs(&node));
+        let cidrs_of = move |name: &str| {
+            existing.get(&ObjectKey::cluster(name)).map_or_else(Vec::new, |node| node::pod_cidrs(&node).to_vec())
+        };
         let table = settings.table.clone().map(|id| RouteTableStore::new(id, settings, arm, clock));
         let committer = table.map(|table| RouteCommitter::new(table, Box::new(cidrs_of)));
         Self { inventory, nodes, committer, node_history: Mutex::default(), subscription, metrics, clock }
@@ -171,7 +172,7 @@ impl AzureRoutes {
         let mut history = self.node_history.lock().clone();
         history.observe(nodes.iter().map(Arc::as_ref));
         for node in nodes.iter().filter(|node| node::is_unmanaged(node)) {
-            pod_cidrs(node).iter().for_each(|cidr| history.remember(node::name(node), cidr));
+            node::pod_cidrs(node).iter().for_each(|cidr| history.remember(node::name(node), cidr));
         }
         history
     }
@@ -247,10 +248,6 @@ impl Routes for AzureRoutes {
         let unread = unresolved.map(waiting).collect();
         Ok(WritePlan { unread, ..writes::write_plan(&committer.table.id, before.as_deref(), &plan) })
     }
-}
-
-fn pod_cidrs(node: &Node) -> Vec<String> {
-    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
 }
 
 fn single_result(mut results: Vec<CloudResult<()>>) -> CloudResult<()> {

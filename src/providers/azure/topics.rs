@@ -1,24 +1,31 @@
 //! Topics of `explain` about Azure: error codes, annotations, events, fields of `azure.json`, labels and taints of Nodes.
 //!
-//! In: the tables that the reference pages are made of. Out: one topic for each row.
+//! In: the reference pages, and the tables without a page. Out: one topic for each row.
 
 use super::{
-    arm::{ArmErrorEntry, CODES, ErrorRecovery},
-    config::{ConfigField, FIELDS},
-    load_balancer::events,
+    config,
+    load_balancer::{events, explain},
     metadata::describe::{LABEL_INTERCONNECT_GROUP, LABEL_SUB_FAULT_DOMAIN},
     node::{LABEL_FAULT_DOMAIN, LABEL_MANAGED, LABEL_RESOURCE_GROUP},
     out_of_service::{self, decide::OUT_OF_SERVICE},
-    planner::load_balancer::annotations::{ANNOTATIONS, AnnotationEntry},
+    planner::load_balancer::annotations,
 };
 use crate::cloud_provider::registry::ReferenceTopic;
 
-/// Returns the topics of all tables.
+/// Returns the topics of all pages and tables.
 pub fn topics() -> Vec<ReferenceTopic> {
-    let events = events::EVENTS.iter().chain(out_of_service::events::EVENTS).map(ReferenceTopic::event);
-    let names = NODE_NAMES.iter().map(|(kind, name, meaning)| ReferenceTopic::object_name(kind, name, meaning));
-    let tables = CODES.iter().map(error).chain(ANNOTATIONS.iter().map(annotation)).chain(FIELDS.iter().map(field));
-    tables.chain(events).chain(names).collect()
+    let mut topics = ReferenceTopic::rows("Azure error", 2, &explain::reference_page());
+    topics.extend(ReferenceTopic::rows("annotation", 1, &annotations::reference_page()).into_iter().map(with_prefix));
+    topics.extend(ReferenceTopic::rows("configuration of Azure", 1, &config::reference_page()));
+    topics.extend(events::EVENTS.iter().chain(out_of_service::events::EVENTS).map(ReferenceTopic::event));
+    topics.extend(NODE_NAMES.iter().map(|(kind, name, meaning)| ReferenceTopic::object_name(kind, name, meaning)));
+    topics
+}
+
+/// Adds the names with the prefix, which the page of annotations omits.
+fn with_prefix(mut topic: ReferenceTopic) -> ReferenceTopic {
+    topic.names = topic.names.into_iter().flat_map(|name| [format!("{}{name}", annotations::PREFIX), name]).collect();
+    topic
 }
 
 /// Kind, name and meaning of what this provider reads or writes on Nodes.
@@ -43,25 +50,23 @@ const NODE_NAMES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-fn field(field: &ConfigField) -> ReferenceTopic {
-    let mut lines = vec![field.doc.to_owned(), format!("Field of azure.json ({}); value: {}", field.group, (field.kind)())];
-    lines.extend((!field.default.is_empty()).then(|| format!("Default: {}", field.default)));
-    ReferenceTopic { kind: "field of azure.json", names: vec![field.name.to_owned()], lines }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn error(entry: &ArmErrorEntry) -> ReferenceTopic {
-    let names = entry.names().chain([entry.reason]).map(str::to_owned).collect();
-    let next = match entry.recovery {
-        ErrorRecovery::Mend => "Retried slowly: somebody has to change something first.",
-        ErrorRecovery::Retry => "Retried with back-off: it may go away by itself.",
-    };
-    let codes = format!("ARM's codes: {}", entry.names().collect::<Vec<_>>().join(", "));
-    ReferenceTopic { kind: "Azure error", names, lines: vec![entry.fix.to_owned(), next.to_owned(), codes] }
-}
-
-fn annotation(entry: &AnnotationEntry) -> ReferenceTopic {
-    let short = entry.key.rsplit('/').next().unwrap_or_default();
-    let mut lines = vec![entry.doc.to_owned(), format!("Accepts: {}", (entry.accepts)())];
-    lines.extend((!entry.default.is_empty()).then(|| format!("Without it: {}", entry.default)));
-    ReferenceTopic { kind: "annotation", names: vec![entry.key.to_owned(), short.to_owned()], lines }
+    #[test]
+    fn rows_of_each_page_have_topics() {
+        let topics = topics();
+        for (name, kind, line) in [
+            ("PublicIPCountLimitReached", "Azure error", "Tried again: slowly"),
+            ("PublicIPLimitReached", "Azure error", "Tried again: slowly"),
+            ("azure-load-balancer-internal", "annotation", "Default: external"),
+            ("service.beta.kubernetes.io/azure-load-balancer-internal", "annotation", "Default: external"),
+            ("cloud", "configuration of Azure", "Default: AzurePublicCloud"),
+            ("AZURE_TENANT_ID", "configuration of Azure", "Effect: Replaces tenantId."),
+        ] {
+            let found = topics.iter().find(|topic| topic.names.iter().any(|known| known == name)).unwrap();
+            assert!(found.kind == kind && found.lines.iter().any(|known| known == line), "{found:?}");
+        }
+    }
 }

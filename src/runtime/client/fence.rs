@@ -18,7 +18,7 @@ pub(super) fn check_write(leadership: Option<&Leadership>, method: &Method) -> R
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Node;
-    use kube::Api;
+    use kube::{Api, api::Patch};
     use serde_json::json;
     use tower::{BoxError, Layer, ServiceExt};
 
@@ -26,7 +26,7 @@ mod tests {
     use crate::runtime::{
         client::requests::RequestSteps,
         leader_election::LeadershipState,
-        patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
+        patch::{ApiError, ObjectWriter, PatchTarget},
         store::ObjectKey,
     };
 
@@ -48,7 +48,7 @@ mod tests {
 
     async fn patch(writer: &ObjectWriter) -> Result<Node, ApiError> {
         let api: Api<Node> = Api::all(writer.client().clone());
-        writer.patch(&api, &ObjectKey::cluster("n"), PatchTarget::Object, PatchKind::Merge, json!({})).await
+        writer.patch(&api, &ObjectKey::cluster("n"), PatchTarget::Object, &Patch::Merge(json!({}))).await
     }
 
     #[tokio::test]

@@ -75,15 +75,9 @@ impl EventSink {
     }
 
     async fn work(&mut self, mut events: EventReceiver, stop: &Shutdown) {
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.begun() => break,
-                event = events.recv() => match event {
-                    Some((component, event)) => self.write_correlated(component, event, stop).await,
-                    None => return,
-                },
-            }
+        while let Some(event) = stop.run_until_begun(events.recv()).await {
+            let Some((component, event)) = event else { return };
+            self.write_correlated(component, event, stop).await;
         }
         events.close();
         while let Some((component, event)) = events.recv().await {

@@ -23,6 +23,7 @@ use crate::{
     runtime::{
         clock::{Clock, Uptime},
         events::{EventDescription, EventRecorder},
+        host_name::host_name,
         patch::ApiError,
         shutdown::Shutdown,
         watch,
@@ -43,7 +44,7 @@ const WATCH_SECONDS: u32 = 25;
 
 /// Returns a unique identity: `<hostname>_<random UUID>`.
 pub fn identity() -> String {
-    format!("{}_{}", gethostname::gethostname().to_string_lossy(), uuid::Uuid::new_v4())
+    format!("{}_{}", host_name(), uuid::Uuid::new_v4())
 }
 
 impl ElectorConfig {

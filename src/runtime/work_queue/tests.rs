@@ -47,33 +47,22 @@ fn due_keys_run_by_priority_and_then_in_order() {
 }
 
 #[test]
-fn failures_back_off_and_success_forgets_them() {
-    let (mut queue, mut now) = queue();
-    queue.add_at(1, ReconcilePriority::UserChange, now);
-    for seconds in [1, 2, 4, 8, 8] {
+fn failures_and_rejections_back_off_and_success_forgets_them() {
+    let rejected = ReconcileResult::Rejected("locked".into());
+    for (outcome, pauses) in [(failed(), &[1, 2, 4, 8, 8][..]), (rejected, &[15, 30, 60, 120, 240, 300, 300])] {
+        let (mut queue, mut now) = queue();
+        queue.add_at(1, ReconcilePriority::UserChange, now);
+        for seconds in pauses {
+            run(&mut queue, now);
+            queue.finish(&1, outcome.clone(), now);
+            assert_eq!(queue.next(now), NextKey::WaitUntil(now + *seconds * SECOND), "{outcome:?}");
+            now += *seconds * SECOND;
+        }
         run(&mut queue, now);
-        queue.finish(&1, failed(), now);
-        assert_eq!(queue.next(now), NextKey::WaitUntil(now + seconds * SECOND));
-        now += seconds * SECOND;
+        queue.finish(&1, ReconcileResult::Done, now);
+        assert_eq!((queue.failures(1), queue.next(now), queue.unsettled(now)), (0, NextKey::Idle, Vec::new()));
+        assert!(queue.entries.is_empty(), "left behind: {queue:?}");
     }
-    run(&mut queue, now);
-    queue.finish(&1, ReconcileResult::Done, now);
-    assert_eq!((queue.failures(1), queue.next(now), queue.unsettled(now)), (0, NextKey::Idle, Vec::new()));
-}
-
-#[test]
-fn pauses_of_a_rejected_key_grow_from_15_s_to_5_minutes() {
-    let (mut queue, mut now) = queue();
-    queue.add_at(1, ReconcilePriority::UserChange, now);
-    for seconds in [15, 30, 60, 120, 240, 300, 300] {
-        run(&mut queue, now);
-        queue.finish(&1, ReconcileResult::Rejected("locked".into()), now);
-        assert_eq!(queue.next(now), NextKey::WaitUntil(now + seconds * SECOND));
-        now += seconds * SECOND;
-    }
-    run(&mut queue, now);
-    queue.finish(&1, ReconcileResult::Done, now);
-    assert!(queue.entries.is_empty(), "left behind: {queue:?}");
 }
 
 /// Returns the most attempts of `count` rejected keys in 5 minutes of an hour.

@@ -18,6 +18,10 @@ static PRIVATE_ENDPOINTS: ApiType = ApiType {
     quota: Quota::Network,
     metric: "PrivateEndpoint",
     limit: "PrivateEndpoint",
+    operations: &[],
+    printed: "",
+    is_compared: false,
+    read_only: None,
 };
 
 pub(super) fn private_endpoints() -> &'static ApiType {

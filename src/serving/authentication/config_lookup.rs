@@ -81,17 +81,9 @@ fn api(settings: &DelegatedAuthenticationConfig, client: Option<Client>) -> Opti
 
 impl AuthenticationConfigLookup {
     async fn run(mut self, interval: Duration, shutdown: Shutdown) {
-        loop {
-            let wait = tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                done = self.refresh() => if done { interval } else { interval.min(RETRY) },
-            };
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                () = sleep(wait) => {}
-            }
+        while let Some(done) = shutdown.run_until_begun(self.refresh()).await {
+            let wait = if done { interval } else { interval.min(RETRY) };
+            shutdown.run_until_begun(sleep(wait)).await;
         }
     }
 

@@ -92,10 +92,8 @@ impl ServingCertificates {
         loop {
             #[expect(clippy::cast_precision_loss, reason = "a time is far below 2⁵³")]
             gauge.iter().for_each(|gauge| gauge.with_label_values::<&str>(&[]).set(self.expire() as f64));
-            tokio::select! {
-                biased;
-                () = shutdown.begun() => return,
-                () = tokio::time::sleep(interval) => {}
+            if shutdown.run_until_begun(tokio::time::sleep(interval)).await.is_none() {
+                return;
             }
             for slot in &self.slots {
                 if let Err(error) = slot.refresh(self.clock.wall()).await {

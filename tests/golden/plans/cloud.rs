@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use cloud_controller_manager::providers::azure::{
-    arm::{ResourceId, network::Subnet, private_link::PrivateLinkService},
+    arm::{
+        ResourceId,
+        network::{PrivateLinkService, Subnet},
+    },
     planner::load_balancer::observed::{ObservedNetwork, ObservedPrivateLinks},
 };
 use serde::de::DeserializeOwned;

@@ -9,7 +9,6 @@ pub mod compute;
 pub mod document;
 pub mod names;
 pub mod network;
-pub mod private_link;
 mod resource_id;
 pub mod spelling;
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
-use tracing::{Instrument, debug, field};
+use tracing::debug;
 
 use super::{
     ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransportError,
@@ -17,7 +17,7 @@ use super::{
     request::{RequestTemplate, RequestTokens},
     retry,
 };
-use crate::{providers::azure::auth::AuthError, runtime::trace};
+use crate::providers::azure::auth::AuthError;
 
 impl ArmClient {
     /// Sends `template`, retrying until `deadline`, and returns the 2xx response.
@@ -62,28 +62,6 @@ impl ArmClient {
     }
 
     async fn exchange(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
-        let span = tracing::span!(
-            target: trace::TARGET,
-            trace::LEVEL,
-            "ARM request",
-            otel.kind = "client",
-            http.request.method = %template.method,
-            // Without the query.
-            url.path = template.url.path(),
-            server.address = template.url.host_str(),
-            azure.urgency = self.urgency.as_str(),
-            http.response.status_code = field::Empty,
-            error.r#type = field::Empty,
-        );
-        let response = self.exchange_once(template, deadline).instrument(span.clone()).await;
-        match &response {
-            Ok(response) => span.record("http.response.status_code", response.status().as_u16()),
-            Err(error) => span.record("error.type", field::debug(error.class)),
-        };
-        response
-    }
-
-    async fn exchange_once(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
         self.may_send(template)?;
         let permit = self.pass_gate(template, deadline).await?;
         let tokens = self.tokens(template, deadline).await?;
@@ -122,7 +100,7 @@ impl ArmClient {
             let mut queued = pin!(gate.acquire(&charge, self.urgency));
             if futures::poll!(&mut queued).is_pending() {
                 self.request_metrics().rate_limited(template);
-                timeout_at(deadline, queued).instrument(trace::step("wait for the budget")).await.map_err(|_| {
+                timeout_at(deadline, queued).await.map_err(|_| {
                     let message = "the request budget did not allow this request before its deadline; nothing was sent";
                     template.request_line().error(ArmErrorClass::Throttled, message)
                 })?;

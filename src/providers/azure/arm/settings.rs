@@ -94,16 +94,9 @@ impl Default for PollingPace {
 
 /// Returns every resource group that the configuration names, in lower case.
 pub fn configured_groups(config: &AzureConfig) -> BTreeSet<String> {
-    let named = [
-        &config.resource_group,
-        &config.vnet_resource_group,
-        &config.security_group_resource_group,
-        &config.route_table_resource_group,
-        &config.load_balancer_resource_group,
-        &config.private_link_service_resource_group,
-    ];
+    let named = config.resource_groups().into_iter().map(|(_, group)| group);
     let allowed = config.allowed_public_ip_resource_groups.split(',').map(str::trim);
-    let all = named.into_iter().map(String::as_str).chain(allowed);
+    let all = named.chain(allowed);
     all.filter(|group| !group.is_empty()).map(str::to_lowercase).collect()
 }
 

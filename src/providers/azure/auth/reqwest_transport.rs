@@ -6,7 +6,6 @@
 
 use std::{
     collections::BTreeMap,
-    error::Error as _,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -23,7 +22,10 @@ use rustls::{
 };
 
 use super::{AuthError, roots};
-use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize};
+use crate::{
+    providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize},
+    runtime::client::with_causes,
+};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// From the connection to the last byte of the body.
@@ -96,7 +98,7 @@ fn builder(tls: ClientConfig) -> ClientBuilder {
 }
 
 fn build(builder: ClientBuilder) -> Result<Client, AuthError> {
-    builder.build().map_err(|error| AuthError::configuration("HTTP client", describe(&error.without_url())))
+    builder.build().map_err(|error| AuthError::configuration("HTTP client", with_causes(&error.without_url())))
 }
 
 /// Returns TLS 1.2 and 1.3 by aws-lc-rs, whichever provider the process has installed.
@@ -141,7 +143,7 @@ fn direct(environment: &BTreeMap<String, String>) -> String {
 #[async_trait]
 impl ArmTransport for ReqwestTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
-        let unsendable = |error: reqwest::Error| ArmTransportError::NotSent(describe(&error.without_url()));
+        let unsendable = |error: reqwest::Error| ArmTransportError::NotSent(with_causes(&error.without_url()));
         let largest = MaxBodySize::of(&request);
         let request = reqwest::Request::try_from(request).map_err(unsendable)?;
         let server = request.url().host_str().unwrap_or_default().to_owned();
@@ -184,22 +186,8 @@ async fn body(mut response: reqwest::Response, largest: MaxBodySize) -> Result<B
 /// Classifies the error: a request has certainly not arrived only if there never was a connection.
 fn failed(error: reqwest::Error) -> ArmTransportError {
     let (connecting, timeout) = (error.is_connect() || error.is_builder(), error.is_timeout());
-    let text = if timeout { "time limit reached".to_owned() } else { describe(&error.without_url()) };
+    let text = if timeout { "time limit reached".to_owned() } else { with_causes(&error.without_url()) };
     if connecting { ArmTransportError::NotSent(text) } else { ArmTransportError::NoAnswer(text) }
-}
-
-/// Returns the chain of causes, outermost first, without the URL.
-fn describe(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

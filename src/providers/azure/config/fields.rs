@@ -119,6 +119,18 @@ macro_rules! fields {
 }
 
 impl AzureConfig {
+    /// Returns the fields that name one resource group each, by name.
+    pub fn resource_groups(&self) -> [(&'static str, &str); 6] {
+        [
+            ("resourceGroup", &self.resource_group),
+            ("vnetResourceGroup", &self.vnet_resource_group),
+            ("securityGroupResourceGroup", &self.security_group_resource_group),
+            ("routeTableResourceGroup", &self.route_table_resource_group),
+            ("loadBalancerResourceGroup", &self.load_balancer_resource_group),
+            ("privateLinkServiceResourceGroup", &self.private_link_service_resource_group),
+        ]
+    }
+
     /// Returns `true` if the cloud is an Azure Stack and is to be treated as one.
     pub fn is_azure_stack(&self) -> bool {
         !self.disable_azure_stack_cloud && self.cloud.trim().eq_ignore_ascii_case("AzureStackCloud")

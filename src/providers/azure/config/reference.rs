@@ -6,8 +6,9 @@ use super::{
     fields::{ConfigField, FIELDS},
     rate_limits::RATE_LIMIT_CLIENTS,
     reload::INTERVAL,
-    source::ConfigSecretRef,
+    source::default_secret,
 };
+use crate::cloud_provider::config::SecretRef;
 
 /// Returns the text of `docs/reference/azure-config.md`.
 pub fn reference_page() -> String {
@@ -26,7 +27,7 @@ pub fn reference_page() -> String {
 }
 
 fn introduction() -> String {
-    let ConfigSecretRef { namespace, name, key } = ConfigSecretRef::default();
+    let SecretRef { namespace, name, key } = default_secret();
     format!(
         "# Azure configuration\n\n\
          <!-- Generated from the tables in src/providers/azure/config; do not edit. `make docs` writes it again. -->\n\n\

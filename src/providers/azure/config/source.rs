@@ -3,10 +3,7 @@
 //! In: paths, names, a client. Out: [`ConfigTexts`] or a [`ConfigLoadError`] that says what to create or permit. Decides
 //! nothing about the content.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -20,29 +17,11 @@ use super::{
     finding::ConfigFinding,
     merge::{ConfigTexts, merge, sources_to_read},
 };
+use crate::cloud_provider::config::SecretRef;
 
-/// A key of a Secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigSecretRef {
-    /// Value of `--cloud-config-secret-namespace`.
-    pub namespace: String,
-    /// Value of `--cloud-config-secret-name`.
-    pub name: String,
-    /// Key of its data; `--cloud-config-key`.
-    pub key: String,
-}
-
-/// Upstream's defaults. Upstream: `pkg/azclient/configloader`.
-impl Default for ConfigSecretRef {
-    fn default() -> Self {
-        Self { namespace: "kube-system".into(), name: "azure-cloud-provider".into(), key: "cloud-config".into() }
-    }
-}
-
-impl fmt::Display for ConfigSecretRef {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Secret {}/{}", self.namespace, self.name)
-    }
+/// Returns upstream's default Secret. Upstream: `pkg/azclient/configloader`.
+pub fn default_secret() -> SecretRef {
+    SecretRef { namespace: "kube-system".into(), name: "azure-cloud-provider".into(), key: "cloud-config".into() }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,7 +29,7 @@ pub struct ConfigSource {
     /// `--cloud-config`.
     pub file: Option<PathBuf>,
     /// The Secret, when its flags are set.
-    pub secret: Option<ConfigSecretRef>,
+    pub secret: Option<SecretRef>,
 }
 
 /// Reason why there is no configuration.
@@ -114,7 +93,7 @@ impl ConfigLoader {
         Ok(ConfigTexts { file, secret })
     }
 
-    async fn read_secret(&self, at: &ConfigSecretRef) -> Result<String, ConfigLoadError> {
+    async fn read_secret(&self, at: &SecretRef) -> Result<String, ConfigLoadError> {
         let Some(client) = &self.client else {
             return Err(ConfigLoadError::Unusable(format!("{at} cannot be read without access to the API server")));
         };
@@ -124,8 +103,8 @@ impl ConfigLoader {
     }
 }
 
-fn secret_error(at: &ConfigSecretRef, error: &kube::Error) -> ConfigLoadError {
-    let ConfigSecretRef { namespace, name, key } = at;
+fn secret_error(at: &SecretRef, error: &kube::Error) -> ConfigLoadError {
+    let SecretRef { namespace, name, key } = at;
     match error {
         kube::Error::Api(status) if status.code == 404 => ConfigLoadError::Unusable(format!(
             "{at} does not exist; create it: kubectl -n {namespace} create secret generic {name} --from-file={key}=azure.json"
@@ -143,7 +122,7 @@ fn secret_error(at: &ConfigSecretRef, error: &kube::Error) -> ConfigLoadError {
 }
 
 /// Returns the text at the key. The error names the keys that there are, never what they hold.
-fn text_in(secret: &Secret, at: &ConfigSecretRef) -> Result<String, String> {
+fn text_in(secret: &Secret, at: &SecretRef) -> Result<String, String> {
     let data = secret.data.as_ref();
     let found = data.and_then(|data| data.get(&at.key)).filter(|bytes| !bytes.0.is_empty());
     let Some(bytes) = found else {

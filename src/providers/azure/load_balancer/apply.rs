@@ -24,7 +24,7 @@ use super::observe::{self, CachedVersion, NetworkCacheKey, NetworkObserver, Netw
 use crate::providers::azure::arm::{
     AcceptedDocument, ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Causes, Precondition, ResourceId, Urgency,
     api,
-    network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup},
+    network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PublicIpAddress},
 };
 use crate::providers::azure::planner::load_balancer::{
     desired::public_ips::{PublicIpChange, PublicIpRelease},
@@ -61,7 +61,7 @@ impl NetworkWriter {
         let what = NetworkCacheKey::LoadBalancer(id.clone());
         // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
         self.confirm_absence(&what, planned, urgency).await?;
-        let known = || self.observer.load_balancer(id);
+        let known = || self.observer.document::<ArmLoadBalancer>(id);
         let etag = self.current_etag(&what, (id, planned), urgency, known, accepted::says_the_same).await?;
         let condition = planned.precondition_with(etag.as_deref());
         let writing = self.observer.begin_write(what.clone());
@@ -83,12 +83,12 @@ impl NetworkWriter {
         let _turn = self.locks.lock(id).await;
         let what = NetworkCacheKey::LoadBalancer(id.clone());
         let is_unguarded = |known: ArmLoadBalancer| known.etag.is_none_or(|etag| etag.is_empty());
-        let known = self.observer.load_balancer(id);
+        let known = self.observer.document::<ArmLoadBalancer>(id);
         let is_old = |version: CachedVersion| version.invalidated || version.etag_stale;
         if known.is_some_and(|known| is_unguarded(known) || is_old(self.observer.cached_version(&what))) {
             self.observer.refresh(what.clone(), urgency).await?;
         }
-        let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
+        let Some(now) = self.observer.document::<ArmLoadBalancer>(id) else { return Ok(()) };
         if self.observer.cached_version(&what).invalidated || !planned_version::same_load_balancer(planned, &now) {
             return Err(conflict(&api::LOAD_BALANCERS, id, "it was modified concurrently"));
         }
@@ -107,7 +107,7 @@ impl NetworkWriter {
         if had_address {
             self.confirm_absence(&what, planned, urgency).await?;
         }
-        let (known, is_same) = (|| self.observer.public_ip(id), planned_version::same_public_ip);
+        let (known, is_same) = (|| self.observer.document::<PublicIpAddress>(id), planned_version::same_public_ip);
         let etag = self.current_etag(&what, (id, planned), urgency, known, is_same).await?;
         let condition = planned.precondition_with(etag.as_deref());
         let mut document = change.document.clone();
@@ -124,7 +124,7 @@ impl NetworkWriter {
         let id = &release.id;
         let _turn = self.locks.lock(id).await;
         let what = NetworkCacheKey::PublicIp(id.clone());
-        let Some(known) = self.observer.public_ip(id) else {
+        let Some(known) = self.observer.document::<PublicIpAddress>(id) else {
             let is_absent = self.observer.cached_version(&what).absent;
             return is_absent.then_some(()).ok_or_else(|| conflict(&api::PUBLIC_IPS, id, "nothing is known of it any more"));
         };
@@ -225,7 +225,7 @@ impl NetworkWriter {
     ) -> ArmResult<Option<String>> {
         match planned_version::decide(planned, &self.observer.cached_version(what)) {
             WriteDecision::Send => return Ok(planned.etag().map(str::to_owned)),
-            WriteDecision::Refuse(why) => return Err(conflict(observe::api_type(what), id, why)),
+            WriteDecision::Refuse(why) => return Err(conflict(what.api_type(), id, why)),
             WriteDecision::ReadFirst => {}
         }
         let before = known();
@@ -234,7 +234,7 @@ impl NetworkWriter {
         let is_known = !standing.etag_stale && !standing.invalidated;
         match (before, known()) {
             (Some(before), Some(now)) if is_known && is_same(&before, &now) => Ok(standing.etag.flatten()),
-            _ => Err(conflict(observe::api_type(what), id, "it was modified concurrently")),
+            _ => Err(conflict(what.api_type(), id, "it was modified concurrently")),
         }
     }
 
@@ -246,7 +246,7 @@ impl NetworkWriter {
         written: NetworkWriteResult,
         urgency: Urgency,
     ) -> ArmResult<()> {
-        let kind = observe::api_type(&what);
+        let kind = what.api_type();
         let writing = self.observer.begin_write(what);
         let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
         writing.end(outcome.map(|()| written))

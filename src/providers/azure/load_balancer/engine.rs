@@ -41,7 +41,6 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
 };
 use parking_lot::Mutex;
-use tracing::Instrument;
 
 use self::{
     drift::{DriftWatch, EnsureOrigin},
@@ -84,9 +83,7 @@ use crate::{
         inventory::Inventory,
         operation_metrics::{OperationLabels, observe_operation},
     },
-    runtime::{
-        clock::Clock, events::EventRecorder, informer::OnDemandInformer, patch::ObjectWriter, store::InformerStore, trace,
-    },
+    runtime::{clock::Clock, events::EventRecorder, informer::OnDemandInformer, patch::ObjectWriter, store::InformerStore},
     status::BalancersStatus,
 };
 
@@ -282,8 +279,7 @@ impl AzureLoadBalancers {
             let guard = self.pipeline.context.hold_lease().await?;
             unless_lost(&guard, self.pipeline.run(request, urgency, compared, is_retry).await)
         });
-        let span = trace::service(&request.identity().key, operation_name);
-        let result = observe_operation(&self.metrics, self.clock, operation, work).instrument(span).await;
+        let result = observe_operation(&self.metrics, self.clock, operation, work).await;
         self.pipeline.context.progress.ended(&request.identity().key, result.as_ref().map(drop));
         result.inspect(|result| self.record_retained(service, result))
     }

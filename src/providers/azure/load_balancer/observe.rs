@@ -27,14 +27,14 @@ use std::{
 };
 
 use denials::{DenialCause, ReadDenials};
+use documents::ListedDocument;
 pub(super) use effects::{invalidated_by, referenced_keys};
-pub(super) use fetch::api_type;
 use futures::future::join_all;
-use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
-pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
+pub(super) use network_cache::CachedVersion;
+pub(super) use network_cache::write_back::NetworkWriteResult;
+use network_cache::{CacheSequence, NetworkCache, record::NetworkReadResult};
 pub use network_query::{CacheLifetimes, NetworkCacheKey, NetworkQuery, NetworkReadFailure};
 use parking_lot::{Mutex, MutexGuard};
-use tracing::Instrument;
 
 use crate::providers::azure::planner::load_balancer::{
     desired::plan_index::PlanIndex,
@@ -46,9 +46,7 @@ use crate::providers::azure::planner::load_balancer::{
 use crate::{
     providers::azure::arm::{
         ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
-        network::{ArmLoadBalancer, PublicIpAddress, Subnet},
-        private_link::PrivateLinkService,
-        spelling,
+        network::{ArmLoadBalancer, Subnet},
     },
     runtime::{clock::Clock, single_flight::SharedTask},
 };
@@ -108,7 +106,7 @@ impl ObserverState {
         let denied = cause.as_ref().and_then(DenialCause::error).cloned();
         match cause {
             // A subnet that does not exist is refused to those who need it, also the configured one.
-            Some(cause) if denied.is_none() || is_service_specific(&what, settings) => {
+            Some(cause) if denied.is_none() || what.is_service_specific(settings) => {
                 self.denials.record_failure(&what, cause, now);
             }
             Some(_) => {}
@@ -186,7 +184,7 @@ impl NetworkObserver {
 
     /// Waits for reads, and returns those that failed or are overdue.
     async fn wait_for(&self, reads: Vec<(NetworkCacheKey, ReadInFlight)>) -> Vec<NetworkReadFailure> {
-        let (named, common): (Vec<_>, Vec<_>) = reads.into_iter().partition(|(what, _)| is_named(what, &self.settings));
+        let (named, common): (Vec<_>, Vec<_>) = reads.into_iter().partition(|(what, _)| what.is_named(&self.settings));
         let mut results = join_all(common.into_iter().map(|(what, read)| async move { (what, read.task.await) })).await;
         let named = named.into_iter().map(|(what, read)| async move {
             let delay = if read.is_overdue { Duration::ZERO } else { MAX_NAMED_DELAY };
@@ -248,13 +246,6 @@ impl NetworkObserver {
         }
     }
 
-    /// What is known of private link services may be wrong, whichever groups they are in: another process may have made or deleted some.
-    pub fn invalidate_private_links(&self) {
-        let mut state = self.lock();
-        let groups = state.cache.observed().private_links.groups.clone();
-        groups.into_iter().for_each(|group| state.cache.invalidate(NetworkCacheKey::PrivateLinks(group)));
-    }
-
     /// Changes what no document of the network has, such as [`ObservedNetwork::zones`], unless `is_known` finds it there.
     pub fn update(&self, is_known: impl FnOnce(&ObservedNetwork) -> bool, change: impl FnOnce(&mut ObservedNetwork)) {
         self.lock().cache.update(is_known, change);
@@ -276,12 +267,9 @@ impl NetworkObserver {
     /// A new read, in a task of its own: whoever asked may go away without its being sent again.
     fn start(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
         let since = state.cache.begin_read();
-        let client = match &what {
-            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => &self.compute,
-            _ => &self.client,
-        };
+        let client = if what.is_in_machines_subscription() { &self.compute } else { &self.client };
         let (this, read, client) = (Arc::clone(self), what.clone(), client.with_urgency(urgency));
-        let flight = SharedTask::start(async move { this.read(&client, read, since).await }.in_current_span(), |_| {
+        let flight = SharedTask::start(async move { this.read(&client, read, since).await }, |_| {
             Err(read_error(ArmErrorClass::Transient, "network documents".to_owned(), "the read was interrupted; retrying"))
         });
         state.reads.insert(what, ReadInFlight { task: flight.clone(), is_overdue: false });
@@ -305,24 +293,14 @@ impl NetworkObserver {
         self.lock().cache.cached_version(what, self.clock.now())
     }
 
-    /// What is known of a public IP.
-    pub(super) fn public_ip(&self, id: &ResourceId) -> Option<PublicIpAddress> {
-        self.lock().cache.document(id).cloned()
-    }
-
-    /// What is known of a private link service.
-    pub(super) fn private_link(&self, id: &ResourceId) -> Option<PrivateLinkService> {
+    /// Returns a load balancer, public IP or another listed document, as far as it is known.
+    pub(super) fn document<D: ListedDocument>(&self, id: &ResourceId) -> Option<D> {
         self.lock().cache.document(id).cloned()
     }
 
     /// What is known of a subnet of the virtual network.
     pub(super) fn subnet(&self, name: &str) -> Option<Subnet> {
         self.lock().cache.observed().subnets.get(&name.to_ascii_lowercase()).cloned()
-    }
-
-    /// What is known of a load balancer.
-    pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<ArmLoadBalancer> {
-        self.lock().cache.document(id).cloned()
     }
 
     /// Returns `true` if the load balancer is known to exist.
@@ -394,26 +372,6 @@ impl Drop for PendingWrite {
         if !self.has_ended {
             self.observer.invalidate(self.key.clone());
         }
-    }
-}
-
-/// Whether only some Services name it. The cluster's own group and subnet have to exist.
-fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) -> bool {
-    match what {
-        NetworkCacheKey::PublicIps(group) => *group != settings.group,
-        NetworkCacheKey::PrivateLinks(_) => true,
-        NetworkCacheKey::Subnet(name) => !spelling::same_name(name, &settings.subnet),
-        _ => false,
-    }
-}
-
-/// Returns `true` if only some Services name what a read of `what` shows, or the list that has it.
-fn is_named(what: &NetworkCacheKey, settings: &LoadBalancerSettings) -> bool {
-    match what {
-        NetworkCacheKey::PublicIp(id) => id.parent().as_ref() != Some(&settings.group),
-        NetworkCacheKey::PrivateLinks(group) => *group != settings.private_link_group,
-        NetworkCacheKey::PrivateLink(id) => id.parent().as_ref() != Some(&settings.private_link_group),
-        other => is_service_specific(other, settings),
     }
 }
 

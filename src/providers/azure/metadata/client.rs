@@ -14,7 +14,10 @@ use super::{
     document::{ImdsDocuments, ImdsInstance, ImdsLoadBalancer},
     retry::{self, MetadataFailure, MetadataRetryPolicy},
 };
-use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
+use crate::{
+    providers::azure::arm::{ArmTransport, ArmTransportError},
+    runtime::text::condense,
+};
 
 /// The newest version that knows what upstream reads.
 const INSTANCE: &str = "/metadata/instance?api-version=2021-10-01&format=json";
@@ -110,17 +113,11 @@ impl MetadataService {
             let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
             return Err(MetadataFailure::Refused {
                 status: response.status().as_u16(),
-                text: excerpt(response.body()),
+                text: condense(&String::from_utf8_lossy(response.body()), MAX_EXCERPT),
                 retry_after: seconds.map(Duration::from_secs),
             });
         }
         serde_json::from_slice(response.body())
-            .map_err(|error| MetadataFailure::Malformed(excerpt(error.to_string().as_bytes())))
+            .map_err(|error| MetadataFailure::Malformed(condense(&error.to_string(), MAX_EXCERPT)))
     }
-}
-
-/// Returns the beginning of a body, or of what is said of it, on one line.
-fn excerpt(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_EXCERPT).collect()
 }

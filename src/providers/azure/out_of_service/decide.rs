@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use crate::providers::azure::node::is_ready;
+use crate::providers::azure::node::{is_ready, taints};
 
 /// Lets Kubernetes detach the disks of a Node that is down, and start its Pods elsewhere. Upstream: `well_known_taints.go`.
 pub const OUT_OF_SERVICE: (&str, &str) = ("node.kubernetes.io/out-of-service", "NoExecute");
@@ -81,10 +81,6 @@ pub fn taints_after(node: &Node, decision: TaintDecision) -> Vec<Taint> {
         }
     }
     taints
-}
-
-fn taints(node: &Node) -> &[Taint] {
-    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
 fn has_taint(node: &Node, pass: (&str, &str)) -> bool {

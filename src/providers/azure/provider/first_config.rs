@@ -5,15 +5,13 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 use crate::{
     cloud_provider::{CloudError, CloudResult, registry::ProviderConfig},
     providers::azure::config::{
-        self, AzureConfig, ConfigLoadError, ConfigSecretRef, ConfigSource, ConfigTexts, DecodedConfig, EnvironmentOverrides,
+        self, AzureConfig, ConfigLoadError, ConfigSource, ConfigTexts, DecodedConfig, EnvironmentOverrides,
     },
 };
 
 /// Returns the source of the configuration.
 pub(in crate::providers::azure) fn source(settings: &ProviderConfig) -> ConfigSource {
-    let secret = settings.cloud_config_secret.clone();
-    let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
-    ConfigSource { file: settings.cloud_config.clone(), secret }
+    ConfigSource { file: settings.cloud_config.clone(), secret: settings.cloud_config_secret.clone() }
 }
 
 /// Returns the environment of the process, without variables that are not UTF-8.

@@ -1,4 +1,4 @@
-//! A server whose name cannot be looked up, proxies, an API server without IPv4, and peers that go silent.
+//! A server whose name cannot be looked up, proxies, and peers that go silent.
 
 mod silence;
 
@@ -192,12 +192,4 @@ async fn a_name_server_that_fails_for_a_while_costs_the_requests_of_that_while()
         let told = answer.err().unwrap_or_default();
         assert_eq!(told.contains(": dns error: Temporary failure"), failing, "{told}");
     }
-}
-
-#[tokio::test]
-async fn a_server_that_has_an_ipv6_address_only_is_reached() {
-    let listener = TcpListener::bind("[::1]:0").await.unwrap();
-    let server = format!("server: 'http://{}'", listener.local_addr().unwrap());
-    tokio::spawn(brief_server(listener));
-    assert_eq!(ask(&client(&kubeconfig(&server)).await).await, Ok(String::new()));
 }

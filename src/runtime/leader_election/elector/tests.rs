@@ -227,8 +227,7 @@ async fn health_fails_when_the_elector_hangs() {
 
 #[test]
 fn identities_are_unique_and_start_with_the_hostname() {
-    let hostname = gethostname::gethostname().to_string_lossy().into_owned();
-    assert!(identity().starts_with(&format!("{hostname}_")));
+    assert!(identity().starts_with(&format!("{}_", host_name())));
     assert_ne!(identity(), identity());
 }
 

@@ -323,24 +323,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_old_reservation_counts_until_it_is_overtaken() {
-        let batcher = Counting::new(Duration::ZERO, LONGEST);
-        let (slow, quick) = (batcher.reserve(), batcher.reserve());
-        let started = Instant::now();
-        assert_eq!(batcher.submit(1, Some(quick), work).await, Ok((1, 1)));
-        let late = async {
-            tokio::time::sleep_until(started + Duration::from_secs(12)).await;
-            batcher.submit(3, Some(slow), work).await
-        };
-        let next = async {
-            let second = batcher.submit(2, None, work).await;
-            (second, batcher.submit(2, None, work).await)
-        };
-        let (late, next) = tokio::join!(late, next);
-        assert_eq!((late, next), (Ok((3, 2)), (Ok((2, 1)), Ok((2, 2)))));
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_batch_that_takes_long_delays_the_next_one_for_a_moment() {
         let batcher = Counting::new(Duration::ZERO, LONGEST).overlapping(Duration::from_secs(5), |(item, _)| *item > 0);
         let started = Instant::now();

@@ -42,7 +42,7 @@ pub(in super::super) const PATH: &str = "/api/v1/namespaces/kube-system/secrets/
 
 pub(in super::super) fn loader(file: Option<PathBuf>, server: Option<&Server>) -> ConfigLoader {
     ConfigLoader {
-        source: ConfigSource { file, secret: server.map(|_| ConfigSecretRef::default()) },
+        source: ConfigSource { file, secret: server.map(|_| default_secret()) },
         client: server.map(Server::client),
         environment: EnvironmentOverrides::default(),
         is_strict: false,

@@ -5,14 +5,7 @@ use crate::providers::azure::arm::documents::names;
 
 /// Warns of names that no resource in Azure can have.
 pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
-    let groups = [
-        ("resourceGroup", &config.resource_group),
-        ("vnetResourceGroup", &config.vnet_resource_group),
-        ("securityGroupResourceGroup", &config.security_group_resource_group),
-        ("routeTableResourceGroup", &config.route_table_resource_group),
-        ("loadBalancerResourceGroup", &config.load_balancer_resource_group),
-        ("privateLinkServiceResourceGroup", &config.private_link_service_resource_group),
-    ];
+    let groups = config.resource_groups();
     let resources = [
         ("vnetName", &config.vnet_name),
         ("subnetName", &config.subnet_name),

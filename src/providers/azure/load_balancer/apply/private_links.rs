@@ -6,8 +6,8 @@
 use super::{NetworkWriter, PlannedVersion, conflict};
 use crate::providers::azure::{
     arm::{
-        ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::Subnet,
-        private_link::PrivateLinkService,
+        ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api,
+        network::{PrivateLinkService, Subnet},
     },
     load_balancer::observe::{self, NetworkCacheKey, NetworkWriteResult},
     planner::load_balancer::desired::private_links::{PrivateLinkChange, PrivateLinkDeletion, SubnetPolicyChange},
@@ -52,7 +52,7 @@ impl NetworkWriter {
         if !deletion.document.connections().is_empty() {
             self.observer.refresh(what.clone(), urgency).await?;
         }
-        let Some(known) = self.observer.private_link(id) else { return Ok(()) };
+        let Some(known) = self.observer.document::<PrivateLinkService>(id) else { return Ok(()) };
         if !is_same(&known, &deletion.document) {
             return Err(conflict(&api::PRIVATE_LINK_SERVICES, id, "it was modified concurrently"));
         }
@@ -72,7 +72,7 @@ impl NetworkWriter {
     }
 
     fn is_gone(&self, what: &NetworkCacheKey, id: &ResourceId) -> bool {
-        self.observer.private_link(id).is_none() && self.observer.cached_version(what).absent
+        self.observer.document::<PrivateLinkService>(id).is_none() && self.observer.cached_version(what).absent
     }
 
     /// Lets private link services into a subnet: its network policies for them are disabled, and all else stays.

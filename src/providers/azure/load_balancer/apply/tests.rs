@@ -83,7 +83,7 @@ impl Cloud {
     /// A change of the tags of a public IP that there is, planned now.
     fn tagged(&self, name: &str, value: &str) -> PublicIpChange {
         let id = self.id("publicIPAddresses", name);
-        let mut document = self.observer.public_ip(&id).unwrap();
+        let mut document = self.observer.document::<PublicIpAddress>(&id).unwrap();
         document.tags = Some([("k".to_owned(), Some(value.to_owned()))].into());
         PublicIpChange { etag: document.etag.clone(), document, ..self.new_ip(name) }
     }
@@ -103,7 +103,7 @@ impl Cloud {
         let frontends: Vec<Value> = public_ips.iter().map(frontend).collect();
         let properties = json!({"frontendIPConfigurations": frontends, "backendAddressPools": [{"name": "kubernetes"}]});
         let document = json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": properties});
-        let known = self.observer.load_balancer(&self.lb());
+        let known = self.observer.document::<ArmLoadBalancer>(&self.lb());
         ArmLoadBalancer { etag: known.and_then(|known| known.etag), ..serde_json::from_value(document).unwrap() }
     }
 
@@ -117,7 +117,7 @@ impl Cloud {
 
     /// Deletes the load balancer as it is known now.
     async fn delete_balancer(&self) -> ArmResult<()> {
-        let planned = self.observer.load_balancer(&self.lb()).unwrap_or_default();
+        let planned = self.observer.document::<ArmLoadBalancer>(&self.lb()).unwrap_or_default();
         self.writer.delete_load_balancer(&self.lb(), &planned, URGENCY).await
     }
 
@@ -252,7 +252,7 @@ async fn somebody_elses_change_is_a_conflict_and_read_again() {
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_that_has_got_more_since_it_was_planned_is_not_deleted() {
     let cloud = Cloud::served().await;
-    let planned = cloud.observer.load_balancer(&cloud.lb()).unwrap();
+    let planned = cloud.observer.document::<ArmLoadBalancer>(&cloud.lb()).unwrap();
     cloud.meddle(&cloud.lb());
     tokio::time::advance(std::time::Duration::from_secs(120)).await;
     cloud.look().await;
@@ -271,7 +271,7 @@ async fn a_load_balancer_that_has_got_more_since_it_was_planned_is_not_deleted()
 async fn a_load_balancer_without_an_etag_is_read_by_itself_before_it_is_deleted() {
     for changed in [true, false] {
         let cloud = Cloud::served().await;
-        let planned = ArmLoadBalancer { etag: None, ..cloud.observer.load_balancer(&cloud.lb()).unwrap() };
+        let planned = ArmLoadBalancer { etag: None, ..cloud.observer.document::<ArmLoadBalancer>(&cloud.lb()).unwrap() };
         let what = NetworkCacheKey::LoadBalancer(cloud.lb());
         let written = NetworkWriteResult::LoadBalancer(cloud.lb(), Box::new(planned.clone()));
         cloud.observer.begin_write(what).end(Ok(written)).unwrap();

@@ -16,7 +16,6 @@ use tokio::{
     },
     time::{Instant, timeout_at},
 };
-use tracing::Instrument;
 
 use super::{
     planning::{StagePlan, StagePlanRequest},
@@ -166,7 +165,7 @@ impl PoolWrites {
         let has_changes = !self.plan.changes.is_empty();
         let work = async move { drop(sender.send(self.run().await)) };
         if has_changes {
-            tokio::spawn(work.in_current_span());
+            tokio::spawn(work);
         } else {
             work.await;
         }
@@ -385,7 +384,7 @@ async fn refreshed(
     let mut found = Vec::new();
     for id in balancers.iter().filter_map(|balancer| ResourceId::parse(balancer.id.as_deref()?).ok()) {
         context.observer.refresh(NetworkCacheKey::LoadBalancer(id.clone()), urgency).await?;
-        found.extend(context.observer.load_balancer(&id));
+        found.extend(context.observer.document::<ArmLoadBalancer>(&id));
     }
     Ok(found)
 }

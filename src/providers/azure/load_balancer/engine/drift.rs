@@ -14,11 +14,12 @@ use crate::{
     cloud_provider::drift::DriftLog,
     metrics::Metrics,
     providers::azure::{
+        arm::api,
         config::DriftPolicy,
         metrics::AzureMetrics,
         planner::load_balancer::{
             drift::{
-                findings::{DriftedDocument, DriftedKind},
+                findings::DriftedDocument,
                 repairs::{RepairDecision, RepairSchedule},
             },
             spec::{ServiceIdentity, ServiceSpec},
@@ -97,8 +98,9 @@ impl DriftWatch {
     pub(super) fn new(policy: DriftPolicy, metrics: Arc<Metrics>, clock: Clock) -> Self {
         let watch = Self { policy, metrics, clock, state: Mutex::default() };
         if let Some(metrics) = watch.metrics.table::<AzureMetrics>() {
-            for (kind, outcome) in DriftedKind::ALL.into_iter().flat_map(|kind| OUTCOMES.map(|outcome| (kind, outcome))) {
-                drop(metrics.rows.drift.with_label_values(&[kind.as_str(), outcome.as_str()]));
+            let kinds = api::ALL.iter().filter(|kind| kind.is_compared);
+            for (kind, outcome) in kinds.flat_map(|kind| OUTCOMES.map(|outcome| (kind, outcome))) {
+                drop(metrics.rows.drift.with_label_values(&[kind.printed, outcome.as_str()]));
             }
         }
         watch.publish(&watch.state());
@@ -125,7 +127,7 @@ impl DriftWatch {
         let (mut state, now) = (self.state(), self.clock.wall());
         let verdict = state.judge(self.policy, who, documents, (self.clock.now(), now), |document, outcome| {
             if let Some(metrics) = self.metrics.table::<AzureMetrics>() {
-                metrics.rows.drift.with_label_values(&[document.kind.as_str(), outcome.as_str()]).inc();
+                metrics.rows.drift.with_label_values(&[document.kind.printed, outcome.as_str()]).inc();
             }
         });
         self.publish(&state);

@@ -25,7 +25,11 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, batch::bisect::BatchError, network::ArmLoadBalancer},
+        arm::{
+            ArmError, ArmErrorClass, ResourceId, Urgency,
+            batch::bisect::BatchError,
+            network::{ArmLoadBalancer, PublicIpAddress},
+        },
         config::BackendPoolType,
         load_balancer::{events::ArmCallKind, explain::unprovisioned_public_ip},
         planner::load_balancer::{
@@ -400,7 +404,8 @@ impl LoadBalancerStage<'_> {
 
     /// Whether ARM refused because of a public IP that it has left half made, which was not known.
     fn is_new_half_made(&self, error: &ArmError, half_made: &mut BTreeSet<ResourceId>) -> bool {
-        let known = unprovisioned_public_ip(error).filter(|id| self.context.observer.public_ip(id).is_some());
+        let known =
+            unprovisioned_public_ip(error).filter(|id| self.context.observer.document::<PublicIpAddress>(id).is_some());
         known.is_some_and(|id| half_made.insert(id))
     }
 }

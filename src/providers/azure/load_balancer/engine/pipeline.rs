@@ -14,7 +14,6 @@ mod pools;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::{join, join_all};
-use tracing::Instrument;
 
 use super::{
     admission::{Admission, PublicIpWrites, admit},
@@ -44,7 +43,6 @@ use crate::{
             spec::ServiceIdentity,
         },
     },
-    runtime::trace,
 };
 
 /// How often a Service begins anew because its public IPs have changed, before the queue of the controller spaces the tries.
@@ -172,15 +170,14 @@ impl ServicePipeline {
         self.report_stage(ask, PipelineStage::Planning);
         let queued = |compared: Option<u64>| QueuedRequest { request: ask.clone(), urgency, compared };
         let admission = self.admission.submit(queued(*compared), None, |turns| self.admit(turns));
-        let Admission { public_ips, drift, nodes, placed } = batch_result(admission.instrument(trace::step("plan")).await)??;
+        let Admission { public_ips, drift, nodes, placed } = batch_result(admission.await)??;
         match self.context.judge_drift(ask.identity(), drift) {
             DriftVerdict::Right => {}
             DriftVerdict::Repair(_) => *compared = None,
             DriftVerdict::Report(_) | DriftVerdict::Delay(_) => return Ok(Some(PipelineResult::LeftDrifted)),
         }
         let queued = || queued(None);
-        let put = self.put_public_ips(ask, &public_ips, urgency).instrument(trace::step("public IPs"));
-        if !put.await? {
+        if !self.put_public_ips(ask, &public_ips, urgency).await? {
             return Ok(None);
         }
         // What was written for an earlier try, and a rejection of it, ends in the batch of load balancers.
@@ -195,7 +192,7 @@ impl ServicePipeline {
         let LoadBalancerStageResult::Placed(got) = result else { return Ok(None) };
         drop(newcomer);
         let reached = async {
-            let joined = self.join_pools(ask, queued).instrument(trace::step("back-end pools")).await;
+            let joined = self.join_pools(ask, queued).await;
             if got.recreated {
                 drop(security_reservation);
             } else {
@@ -205,12 +202,11 @@ impl ServicePipeline {
             }
             joined
         };
-        let linked = private_links::write_after(&self.context, ask, &got.private_links, urgency)
-            .instrument(trace::step("private link service"));
+        let linked = private_links::write_after(&self.context, ask, &got.private_links, urgency);
         // Boxed, since whoever waits would otherwise hold room for both twice.
         let (reached, linked) = join(Box::pin(reached), Box::pin(linked)).await;
         reached?;
-        let released = self.release(ask, &got, urgency).instrument(trace::step("release")).await;
+        let released = self.release(ask, &got, urgency).await;
         let finished = linked.and_then(|is_linked| Ok(released? && is_linked));
         let is_done = finished.map_err(|error| self.incomplete(ask, &got, error))? && !got.recreated;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
@@ -246,7 +242,7 @@ impl ServicePipeline {
         let mut reservation = Some(reservation);
         loop {
             let written = self.load_balancers.submit(queued(), reservation.take(), |turns| self.write_load_balancers(turns));
-            match batch_result(written.instrument(trace::step("load balancer")).await)?? {
+            match batch_result(written.await)?? {
                 LoadBalancerStageResult::Busy(documents) => self.context.load_balancers.freed(&documents).await,
                 result => return Ok(result),
             }
@@ -262,7 +258,7 @@ impl ServicePipeline {
         let group = self.context.settings.security_group.iter().map(ResourceId::key).collect();
         loop {
             let rules = self.security.submit(queued(), reservation.take(), |turns| self.write_rules(turns));
-            match batch_result(rules.instrument(trace::step("security group")).await)?? {
+            match batch_result(rules.await)?? {
                 SecurityGroupStageResult::Busy => self.context.security_group.freed(&group).await,
                 SecurityGroupStageResult::Written => return Ok(()),
             }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api, private_link::PrivateLinkService},
+        arm::{ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::PrivateLinkService},
         load_balancer::{events, explain::cloud_error, observe::NetworkCacheKey},
         planner::load_balancer::{
             desired::{

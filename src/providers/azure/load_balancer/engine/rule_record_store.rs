@@ -18,8 +18,11 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Service},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, api::PostParams};
-use serde_json::{Value, json};
+use kube::{
+    Api,
+    api::{Patch, PostParams},
+};
+use serde_json::json;
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
@@ -40,7 +43,7 @@ use crate::{
     },
     runtime::{
         clock::Clock,
-        patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
+        patch::{ApiError, ObjectWriter, PatchTarget},
         store::ObjectKey,
     },
 };
@@ -232,9 +235,9 @@ impl RuleRecordStore {
             None => self.create().await?,
         };
         // The UID makes it fail when the object is another one by now.
-        let body: Value = json!({"metadata": {"uid": uid, "annotations": {OWN_UID: uid}}, "data": changes});
+        let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": {OWN_UID: uid}}, "data": changes}));
         let (api, key) = (self.api(), key());
-        let patched = self.writer.patch_briefly(&api, &key, PatchTarget::Object, PatchKind::Merge, body);
+        let patched = self.writer.patch_briefly(&api, &key, PatchTarget::Object, &patch);
         with_timeout(patched).await.map(|_| uid)
     }
 

@@ -211,7 +211,9 @@ impl StageContext {
         let mut epoch = self.epoch.lock();
         if epoch.replace(held.epoch()) != Some(held.epoch()) {
             self.observer.invalidate(NetworkCacheKey::LoadBalancers);
-            self.observer.invalidate_private_links();
+            for group in &self.observer.cached().private_links.groups {
+                self.observer.invalidate(NetworkCacheKey::PrivateLinks(group.clone()));
+            }
         }
         Ok(held)
     }

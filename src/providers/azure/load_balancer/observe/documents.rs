@@ -1,24 +1,39 @@
-//! Lists of documents: find, replace, remove, and bring in what ARM listed. Pure, and linear in the length of the list.
+//! Table of the kinds of documents that ARM lists, and their lists: find, replace, remove, and bring in what ARM listed. Pure, and linear
+//! in the length of the list.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt::Debug,
+};
+
+use serde::de::DeserializeOwned;
 
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{ArmLoadBalancer, PublicIpAddress},
-        private_link::PrivateLinkService,
+        network::{ArmLoadBalancer, PrivateLinkService, PublicIpAddress},
     },
     planner::load_balancer::{network_query::NetworkCacheKey, observed::ObservedNetwork},
 };
 
 /// A document that ARM lists.
-pub(super) trait ListedDocument: Clone + PartialEq {
+pub(in crate::providers::azure::load_balancer) trait ListedDocument:
+    Clone + Debug + DeserializeOwned + PartialEq + Send + 'static
+{
     /// Returns the key of a read of the document with this id.
     fn key(id: ResourceId) -> NetworkCacheKey;
     /// Returns all observed documents of this kind.
     fn all(observed: &ObservedNetwork) -> &Vec<Self>;
     /// Returns all observed documents of this kind, to be changed.
     fn all_mut(observed: &mut ObservedNetwork) -> &mut Vec<Self>;
+    /// Returns the resource groups of which all documents are observed; `None`: this is not recorded.
+    fn groups(_: &ObservedNetwork) -> Option<&BTreeSet<ResourceId>> {
+        None
+    }
+    /// Returns those groups, to be changed.
+    fn groups_mut(_: &mut ObservedNetwork) -> Option<&mut BTreeSet<ResourceId>> {
+        None
+    }
     /// Its id, as ARM spells it.
     fn id(&self) -> &Option<String>;
     /// The same, to be set.
@@ -38,7 +53,7 @@ pub(super) trait ListedDocument: Clone + PartialEq {
 }
 
 macro_rules! listed {
-    ($($document:ty: $key:ident in $($list:ident).+;)*) => {$(
+    ($($document:ty: $key:ident in $($list:ident).+ $(, groups in $($groups:ident).+)?;)*) => {$(
         impl ListedDocument for $document {
             fn key(id: ResourceId) -> NetworkCacheKey {
                 NetworkCacheKey::$key(id)
@@ -49,6 +64,12 @@ macro_rules! listed {
             fn all_mut(observed: &mut ObservedNetwork) -> &mut Vec<Self> {
                 &mut observed.$($list).+
             }
+            $(fn groups(observed: &ObservedNetwork) -> Option<&BTreeSet<ResourceId>> {
+                Some(&observed.$($groups).+)
+            }
+            fn groups_mut(observed: &mut ObservedNetwork) -> Option<&mut BTreeSet<ResourceId>> {
+                Some(&mut observed.$($groups).+)
+            })?
             fn id(&self) -> &Option<String> {
                 &self.id
             }
@@ -63,9 +84,31 @@ macro_rules! listed {
 }
 listed! {
     ArmLoadBalancer: LoadBalancer in load_balancers;
-    PrivateLinkService: PrivateLink in private_links.services;
+    PrivateLinkService: PrivateLink in private_links.services, groups in private_links.groups;
     PublicIpAddress: PublicIp in public_ips;
 }
+
+/// Evaluates `$run` with `$document` as the type of the listed documents that a read of a key shows. The other keys have arms of their own.
+macro_rules! with_document {
+    ($key:expr, $document:ident => $run:expr, $($other:pat => $otherwise:expr,)+) => {
+        match $key {
+            NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => {
+                type $document = $crate::providers::azure::arm::network::ArmLoadBalancer;
+                $run
+            }
+            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => {
+                type $document = $crate::providers::azure::arm::network::PrivateLinkService;
+                $run
+            }
+            NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => {
+                type $document = $crate::providers::azure::arm::network::PublicIpAddress;
+                $run
+            }
+            $($other => $otherwise,)+
+        }
+    };
+}
+pub(super) use with_document;
 
 /// Replaces the document `id`, or adds it at the end.
 pub(super) fn put<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, mut document: D) {

@@ -8,7 +8,10 @@
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::network_cache::NetworkReadResult;
+use super::{
+    documents::{ListedDocument, with_document},
+    network_cache::record::NetworkReadResult,
+};
 use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::providers::azure::{
     arm::{ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, api, spelling},
@@ -21,67 +24,54 @@ pub(super) async fn read(
     settings: &LoadBalancerSettings,
     what: &NetworkCacheKey,
 ) -> ArmResult<NetworkReadResult> {
-    let kind = api_type(what);
-    Ok(match what {
-        NetworkCacheKey::LoadBalancers => {
-            NetworkReadResult::LoadBalancers(list(arm, kind, &settings.load_balancer_group).await?)
-        }
-        NetworkCacheKey::LoadBalancer(id) => NetworkReadResult::LoadBalancer(get(arm, kind, id).await?),
-        NetworkCacheKey::PublicIps(group) => match list(arm, kind, group).await {
-            Ok(list) => NetworkReadResult::PublicIps(list),
-            Err(error) if *group == settings.group => return Err(error),
-            Err(error) => confirm_group_missing(arm, group, error).await?,
-        },
-        NetworkCacheKey::PublicIp(id) => NetworkReadResult::PublicIp(get(arm, kind, id).await?),
-        NetworkCacheKey::PrivateLinks(group) => match list(arm, kind, group).await {
-            Ok(list) => NetworkReadResult::PrivateLinks(list),
-            Err(error) => confirm_group_missing(arm, group, error).await?,
-        },
-        NetworkCacheKey::PrivateLink(id) => NetworkReadResult::PrivateLink(get(arm, kind, id).await?),
-        NetworkCacheKey::SecurityGroup => NetworkReadResult::SecurityGroup(match &settings.security_group {
-            Some(id) => get(arm, kind, id).await?,
+    with_document!(what, Document => read_listed::<Document>(arm, settings, what).await,
+        NetworkCacheKey::SecurityGroup => Ok(NetworkReadResult::SecurityGroup(match &settings.security_group {
+            Some(id) => get(arm, what.api_type(), id).await?,
             None => None,
-        }),
+        })),
         NetworkCacheKey::Subnet(name) => {
-            NetworkReadResult::Subnet(get(arm, kind, &settings.virtual_network.child("subnets", name)).await?)
-        }
-    })
+            let id = settings.virtual_network.child("subnets", name);
+            Ok(NetworkReadResult::Subnet(get(arm, what.api_type(), &id).await?))
+        },
+    )
+}
+
+/// Reads one document of a kind that ARM lists, or all documents of a resource group.
+async fn read_listed<D: ListedDocument>(
+    arm: &ArmClient,
+    settings: &LoadBalancerSettings,
+    what: &NetworkCacheKey,
+) -> ArmResult<NetworkReadResult> {
+    let kind = what.api_type();
+    if let Some(id) = what.single_id() {
+        return Ok(NetworkReadResult::Listed(Box::new(get::<D>(arm, kind, id).await?)));
+    }
+    let group = what.listed_group().unwrap_or(&settings.load_balancer_group);
+    let listing: ArmResult<Vec<D>> = arm.list(kind, &list_path(kind, group), &[]).await;
+    match listing {
+        Ok(list) => Ok(NetworkReadResult::Listed(Box::new(list))),
+        Err(error) if what.is_service_specific(settings) => confirm_group_missing(arm, group, error).await,
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the request line of a read of `what`; that of its first request, if it has several.
 pub(super) fn request_line(settings: &LoadBalancerSettings, what: &NetworkCacheKey) -> String {
     let path = match what {
-        NetworkCacheKey::LoadBalancers => list_path(api_type(what), &settings.load_balancer_group),
-        NetworkCacheKey::PublicIps(group) | NetworkCacheKey::PrivateLinks(group) => list_path(api_type(what), group),
-        NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => {
-            id.to_string()
-        }
         NetworkCacheKey::SecurityGroup => {
             settings.security_group.as_ref().map_or_else(|| "the security group".to_owned(), ToString::to_string)
         }
         NetworkCacheKey::Subnet(name) => settings.virtual_network.child("subnets", name).to_string(),
+        listed => match listed.single_id() {
+            Some(id) => id.to_string(),
+            None => list_path(listed.api_type(), listed.listed_group().unwrap_or(&settings.load_balancer_group)),
+        },
     };
     format!("GET {path}")
 }
 
-/// Returns the type of the documents that a read of `what` shows.
-pub(in crate::providers::azure::load_balancer) fn api_type(what: &NetworkCacheKey) -> &'static ApiType {
-    match what {
-        NetworkCacheKey::SecurityGroup => &api::SECURITY_GROUPS,
-        NetworkCacheKey::PublicIp(_) | NetworkCacheKey::PublicIps(_) => &api::PUBLIC_IPS,
-        NetworkCacheKey::PrivateLink(_) | NetworkCacheKey::PrivateLinks(_) => &api::PRIVATE_LINK_SERVICES,
-        NetworkCacheKey::Subnet(_) => &api::SUBNETS,
-        NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::LoadBalancers => &api::LOAD_BALANCERS,
-    }
-}
-
 fn list_path(kind: &ApiType, group: &ResourceId) -> String {
     format!("{group}/providers/{}", kind.resource_type)
-}
-
-/// All documents of a group.
-async fn list<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, group: &ResourceId) -> ArmResult<Vec<D>> {
-    arm.list(kind, &list_path(kind, group), &[]).await
 }
 
 /// One document; `None`: ARM says that there is none.

@@ -16,21 +16,17 @@ use tokio::time::Instant;
 
 mod event_order;
 mod lists;
-mod types;
-mod write_back;
+pub(super) mod record;
+pub(super) mod write_back;
 
 pub(super) use event_order::CacheSequence;
-pub(super) use types::NetworkReadResult;
-pub(in crate::providers::azure::load_balancer) use types::{CachedVersion, NetworkWriteResult};
 
 use event_order::EventOrder;
 
-use super::{documents::ListedDocument, effects};
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{NetworkSecurityGroup, PublicIpAddress, Subnet},
-        private_link::PrivateLinkService,
+        network::{NetworkSecurityGroup, Subnet},
     },
     planner::load_balancer::{
         desired::plan_index::IndexTables,
@@ -47,8 +43,19 @@ const ABSENCE_LIFETIME: Duration = Duration::from_secs(15);
 const MISSING_LIFETIME: Duration = Duration::from_secs(4);
 /// Time in which the result of a read that a look went on without counts as fresh: its Services are retried in it.
 const LATE_LIFETIME: Duration = Duration::from_secs(10);
-/// How long it is remembered at all that something was missing.
-const ABSENCE_RETENTION: Duration = Duration::from_secs(600);
+
+/// What is known of a document that is about to be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::providers::azure::load_balancer) struct CachedVersion {
+    /// The version that is known, if the document is: a document may have no etag.
+    pub etag: Option<Option<String>>,
+    /// Whether it has to be read before it is believed.
+    pub invalidated: bool,
+    /// Whether its etag is known to be an old one, while the rest is as it was.
+    pub etag_stale: bool,
+    /// Whether a read of it alone has shown a moment ago that it does not exist.
+    pub absent: bool,
+}
 
 #[derive(Debug)]
 struct CachedRead {
@@ -143,29 +150,20 @@ impl NetworkCache {
 impl NetworkCache {
     /// Everything that a look needs, in the order in which it is read.
     fn required_keys(&self, query: &NetworkQuery) -> Vec<NetworkCacheKey> {
-        let groups: BTreeSet<_> = query.public_ip_groups.iter().chain([&self.own_group]).collect();
         let subnets: BTreeSet<String> = query.subnets.iter().map(|name| name.to_ascii_lowercase()).collect();
         let mut needed = vec![NetworkCacheKey::LoadBalancers];
-        needed.extend(groups.into_iter().cloned().map(NetworkCacheKey::PublicIps));
-        needed.extend(query.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks));
+        needed.extend(query.list_keys(Some(&self.own_group)));
         needed.extend(self.security_group.is_some().then_some(NetworkCacheKey::SecurityGroup));
         needed.extend(subnets.into_iter().map(NetworkCacheKey::Subnet));
         needed
     }
 
     fn lifetime(&self, what: &NetworkCacheKey, found: bool) -> Duration {
-        let lifetime = match what {
-            NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => self.lifetimes.load_balancers,
-            NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => self.lifetimes.public_ips,
-            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => self.lifetimes.private_links,
-            NetworkCacheKey::SecurityGroup => self.lifetimes.security_group,
-            NetworkCacheKey::Subnet(_) => self.lifetimes.subnets,
-        };
+        let lifetime = self.lifetimes.of(what);
         match what {
             _ if found => lifetime,
-            NetworkCacheKey::Subnet(_) | NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PrivateLinks(_) => {
-                lifetime.min(MISSING_LIFETIME)
-            }
+            NetworkCacheKey::Subnet(_) => lifetime.min(MISSING_LIFETIME),
+            _ if what.listed_group().is_some() => lifetime.min(MISSING_LIFETIME),
             _ => lifetime.min(ABSENCE_LIFETIME),
         }
     }
@@ -244,13 +242,9 @@ impl NetworkCache {
             self.reads.remove(&what);
             self.invalidated.retain(|key, _| !what.covers(key));
             self.unlisted.retain(|key| !what.covers(key));
-            match &what {
-                NetworkCacheKey::PublicIps(group) => self.forget_group::<PublicIpAddress>(group),
-                NetworkCacheKey::PrivateLinks(group) => {
-                    self.forget_group::<PrivateLinkService>(group);
-                    self.observed_mut().private_links.groups.remove(group);
-                }
-                NetworkCacheKey::Subnet(name) => self.set_subnet(name, None),
+            match (&what, what.listed_group()) {
+                (NetworkCacheKey::Subnet(name), _) => self.set_subnet(name, None),
+                (_, Some(group)) => self.forget_group(&what, group, false),
                 _ => {}
             }
         }
@@ -270,137 +264,6 @@ impl NetworkCache {
     /// The read that began at `since` has ended.
     pub(super) fn end_read(&mut self, since: CacheSequence) {
         self.order.end_read(since);
-    }
-
-    /// Takes in what a read of `what` brought that was sent at `since` and `at`.
-    pub(super) fn record(&mut self, what: NetworkCacheKey, since: CacheSequence, at: Instant, answer: NetworkReadResult) {
-        let (mut found, mut lacking) = (true, Vec::new());
-        let is_in = |group: &ResourceId, id: &ResourceId| id.parent().as_ref() == Some(group);
-        match (&what, answer) {
-            (_, NetworkReadResult::LoadBalancers(list)) => {
-                lacking = self.set_listed(list, |_| true, since);
-                let is_lacking = |id: &ResourceId| lacking.iter().any(|key| key.single_id() == Some(id));
-                let order = &self.order;
-                self.outdated_balancers.retain(|id| order.is_newer(id, since) || is_lacking(id));
-            }
-            (NetworkCacheKey::PublicIps(group), NetworkReadResult::PublicIps(list)) => {
-                lacking = self.set_listed(list, |id| is_in(group, id), since);
-                let order = &self.order;
-                self.stale_etags.retain(|id, _| order.is_newer(id, since) || !is_in(group, id));
-            }
-            (NetworkCacheKey::PublicIps(group), NetworkReadResult::GroupMissing(_)) => {
-                found = false;
-                self.forget_group::<PublicIpAddress>(group);
-            }
-            (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::PrivateLinks(list)) => {
-                lacking = self.set_listed(list, |id| is_in(group, id), since);
-                self.note_link_group(group);
-            }
-            (NetworkCacheKey::PrivateLinks(group), NetworkReadResult::GroupMissing(_)) => {
-                found = false;
-                self.forget_group::<PrivateLinkService>(group);
-                self.note_link_group(group);
-            }
-            (NetworkCacheKey::PrivateLink(id), NetworkReadResult::PrivateLink(document)) => {
-                return self.record_single(id, since, at, document);
-            }
-            (NetworkCacheKey::LoadBalancer(id), NetworkReadResult::LoadBalancer(document)) => {
-                self.record_single(id, since, at, document);
-                return self.invalidate_referenced();
-            }
-            (NetworkCacheKey::PublicIp(id), NetworkReadResult::PublicIp(document)) => {
-                return self.record_single(id, since, at, document);
-            }
-            (_, NetworkReadResult::SecurityGroup(document)) => {
-                found = document.is_some();
-                if self.security_group.as_ref().is_some_and(|id| self.order.is_newer(id, since)) {
-                    return;
-                }
-                self.set_security_group(document.map(|document| *document));
-            }
-            (NetworkCacheKey::Subnet(name), NetworkReadResult::Subnet(document)) => {
-                found = document.is_some();
-                self.set_subnet(name, document.map(|document| *document));
-            }
-            _ => return,
-        }
-        self.clear_invalidations(&what, since);
-        lacking.into_iter().for_each(|key| self.invalidate_unlisted(key));
-        let ended = self.next_sequence();
-        self.reads.insert(what, CachedRead { at, ended, found });
-        self.absent.retain(|_, reading| at.saturating_duration_since(reading.at) < ABSENCE_RETENTION);
-        self.invalidate_referenced();
-    }
-
-    /// A list lacks it.
-    fn invalidate_unlisted(&mut self, what: NetworkCacheKey) {
-        self.unlisted.insert(what.clone());
-        self.invalidate(what);
-    }
-
-    /// ARM deletes no public IP that a front end refers to: one that the list of its group lacks was left out.
-    fn invalidate_referenced(&mut self) {
-        let is_listed =
-            |id: &ResourceId| id.parent().is_some_and(|group| self.reads.contains_key(&NetworkCacheKey::PublicIps(group)));
-        let attached = self.observed.load_balancers.iter().flat_map(|balancer| effects::attachments(balancer).into_keys());
-        let mut unknown: BTreeSet<ResourceId> = attached.collect();
-        for known in &self.observed.public_ips {
-            if unknown.is_empty() {
-                return;
-            }
-            if let Some(id) = known.resource_id() {
-                unknown.remove(&id);
-            }
-        }
-        unknown.retain(|id| is_listed(id) && !self.absent.contains_key(id));
-        unknown.into_iter().for_each(|id| self.invalidate_unlisted(NetworkCacheKey::PublicIp(id)));
-    }
-
-    /// Records that the private link services of a group have been looked at.
-    fn note_link_group(&mut self, group: &ResourceId) {
-        let has_group = |known: &ObservedNetwork| known.private_links.groups.contains(group);
-        self.update(has_group, |known| {
-            known.private_links.groups.insert(group.clone());
-        });
-    }
-
-    /// Records a single read of a document, unless something newer is known. Then it stays doubtful and is read again.
-    fn record_single<D: ListedDocument>(
-        &mut self,
-        id: &ResourceId,
-        since: CacheSequence,
-        at: Instant,
-        document: Option<Box<D>>,
-    ) {
-        if !self.order.is_newer(id, since) {
-            let found = document.is_some();
-            self.set(id, document);
-            self.stale_etags.remove(id);
-            self.outdated_balancers.remove(id);
-            self.clear_invalidations(&D::key(id.clone()), since);
-            self.record_existence(id, at, found);
-            self.order.mark_updated(id);
-        }
-    }
-
-    /// Whether a document exists has been seen by itself.
-    fn record_existence(&mut self, id: &ResourceId, at: Instant, found: bool) {
-        let ended = self.next_sequence();
-        match found {
-            true => drop(self.absent.remove(id)),
-            false => drop(self.absent.insert(id.clone(), CachedRead { at, ended, found })),
-        }
-    }
-
-    /// Doubts older than `since` that the read has settled: not those about documents that it did not get to say anything about.
-    fn clear_invalidations(&mut self, what: &NetworkCacheKey, since: CacheSequence) {
-        let order = &self.order;
-        let is_newer = |id: &ResourceId| order.is_newer(id, since);
-        self.invalidated.retain(|key, tick| {
-            let untold = key.single_id().is_some_and(is_newer);
-            *tick > since || untold || !what.covers(key)
-        });
-        self.unlisted.retain(|key| self.invalidated.contains_key(key));
     }
 
     fn set_security_group(&mut self, document: Option<NetworkSecurityGroup>) {

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use super::settings::LoadBalancerSettings;
 use crate::providers::azure::{
-    arm::{ArmError, ArmErrorClass, ResourceId, spelling},
+    arm::{ApiType, ArmError, ArmErrorClass, ResourceId, api, spelling},
     config::AzureConfig,
 };
 
@@ -30,14 +31,17 @@ impl NetworkQuery {
         self.expected.extend(other.expected.iter().cloned());
     }
 
+    /// Returns the reads of the lists of groups, including the public IPs of `own_group`, in the order in which they are read.
+    pub fn list_keys<'a>(&'a self, own_group: Option<&'a ResourceId>) -> impl Iterator<Item = NetworkCacheKey> + use<'a> {
+        let groups: BTreeSet<&ResourceId> = self.public_ip_groups.iter().chain(own_group).collect();
+        let public_ips = groups.into_iter().cloned().map(NetworkCacheKey::PublicIps);
+        public_ips.chain(self.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks))
+    }
+
     /// The reads of what is named here.
     pub fn named_keys(&self) -> Vec<NetworkCacheKey> {
-        let groups = self.public_ip_groups.iter().cloned().map(NetworkCacheKey::PublicIps);
-        let links = self.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks);
-        groups
-            .chain(links)
-            .chain(self.subnets.iter().cloned().map(|name| NetworkCacheKey::Subnet(name).normalized()))
-            .collect()
+        let subnets = self.subnets.iter().cloned().map(|name| NetworkCacheKey::Subnet(name).normalized());
+        self.list_keys(None).chain(subnets).collect()
     }
 
     /// Does without what a read of `what` shows. Whether that was named here.
@@ -88,6 +92,17 @@ impl CacheLifetimes {
             subnets: ttl(config.load_balancer_cache_ttl),
         }
     }
+
+    /// Returns how old the documents that a read of `key` shows may be.
+    pub fn of(&self, key: &NetworkCacheKey) -> Duration {
+        match key {
+            NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => self.load_balancers,
+            NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => self.public_ips,
+            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => self.private_links,
+            NetworkCacheKey::SecurityGroup => self.security_group,
+            NetworkCacheKey::Subnet(_) => self.subnets,
+        }
+    }
 }
 
 /// Something that only some Services name, and that could not be read.
@@ -135,6 +150,48 @@ impl NetworkCacheKey {
         }
     }
 
+    /// Returns the type of the documents that a read of this shows.
+    pub fn api_type(&self) -> &'static ApiType {
+        match self {
+            NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => &api::LOAD_BALANCERS,
+            NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => &api::PUBLIC_IPS,
+            NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => &api::PRIVATE_LINK_SERVICES,
+            NetworkCacheKey::SecurityGroup => &api::SECURITY_GROUPS,
+            NetworkCacheKey::Subnet(_) => &api::SUBNETS,
+        }
+    }
+
+    /// Returns the resource group whose documents a read of this lists, if one of several groups is meant.
+    pub fn listed_group(&self) -> Option<&ResourceId> {
+        match self {
+            NetworkCacheKey::PublicIps(group) | NetworkCacheKey::PrivateLinks(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the documents are in the subscription of the machines, rather than in that of the network.
+    pub fn is_in_machines_subscription(&self) -> bool {
+        matches!(self, NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_))
+    }
+
+    /// Returns `true` if only some Services name it. The cluster's own group and subnet have to exist.
+    pub fn is_service_specific(&self, settings: &LoadBalancerSettings) -> bool {
+        match self {
+            NetworkCacheKey::PublicIps(group) => *group != settings.group,
+            NetworkCacheKey::PrivateLinks(_) => true,
+            NetworkCacheKey::Subnet(name) => !spelling::same_name(name, &settings.subnet),
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if only some Services name what a read of this shows, or the list that has it.
+    pub fn is_named(&self, settings: &LoadBalancerSettings) -> bool {
+        match self.list().as_ref().unwrap_or(self) {
+            NetworkCacheKey::PrivateLinks(group) => *group != settings.private_link_group,
+            other => other.is_service_specific(settings),
+        }
+    }
+
     /// The one document of a list that a read of this shows.
     pub fn single_id(&self) -> Option<&ResourceId> {
         match self {
@@ -155,12 +212,7 @@ impl NetworkCacheKey {
 
     /// Whether a read of this shows the other, too.
     pub fn covers(&self, other: &NetworkCacheKey) -> bool {
-        match (self, other) {
-            (NetworkCacheKey::LoadBalancers, NetworkCacheKey::LoadBalancer(_)) => true,
-            (NetworkCacheKey::PublicIps(group), NetworkCacheKey::PublicIp(id)) => id.parent().as_ref() == Some(group),
-            (NetworkCacheKey::PrivateLinks(group), NetworkCacheKey::PrivateLink(id)) => id.parent().as_ref() == Some(group),
-            _ => self == other,
-        }
+        self == other || other.list().as_ref() == Some(self)
     }
 }
 

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::labels::LabelMap;
 use crate::providers::azure::arm::{
     ResourceId,
-    network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
-    private_link::PrivateLinkService,
+    network::{ArmLoadBalancer, NetworkSecurityGroup, PrivateLinkService, PublicIpAddress, Subnet},
 };
 
 /// Private link services of the resource groups that were looked at.
@@ -45,6 +44,11 @@ impl ObservedNetwork {
     /// The load balancer with this id.
     pub fn load_balancer(&self, id: &ResourceId) -> Option<&ArmLoadBalancer> {
         self.load_balancers.iter().find(|known| known.is(id))
+    }
+
+    /// Returns the private link services that lead to a frontend.
+    pub fn links_to(&self, frontend: &str) -> impl Iterator<Item = &PrivateLinkService> {
+        self.private_links.services.iter().filter(move |link| link.leads_to(frontend))
     }
 
     /// Returns the ids of all load balancers, public IPs and private link services, as ARM spells them.

@@ -11,7 +11,7 @@ fn watch(policy: DriftPolicy) -> DriftWatch {
 }
 
 fn documents(id: &ResourceId) -> Vec<DriftedDocument> {
-    vec![DriftedDocument { kind: DriftedKind::PublicIp, id: id.clone(), repairs: vec!["its tags differ".to_owned()] }]
+    vec![DriftedDocument { kind: &api::PUBLIC_IPS, id: id.clone(), repairs: vec!["its tags differ".to_owned()] }]
 }
 
 #[tokio::test(start_paused = true)]

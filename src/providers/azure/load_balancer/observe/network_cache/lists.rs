@@ -4,14 +4,10 @@
 
 use tokio::time::Instant;
 
-use super::{NetworkCache, NetworkCacheKey, event_order::CacheSequence, types::CachedVersion};
+use super::{CachedVersion, NetworkCache, NetworkCacheKey, event_order::CacheSequence};
 use crate::providers::azure::{
-    arm::{
-        ResourceId,
-        network::{ArmLoadBalancer, PublicIpAddress},
-        private_link::PrivateLinkService,
-    },
-    load_balancer::observe::documents::{self, ListedDocument},
+    arm::ResourceId,
+    load_balancer::observe::documents::{self, ListedDocument, with_document},
 };
 
 impl NetworkCache {
@@ -32,38 +28,53 @@ impl NetworkCache {
         }
     }
 
-    /// Records a list of the documents that are `in_scope`, and returns those that it lacks.
+    /// Records what a list read of `what` shows, and returns the documents that it lacks.
     pub(super) fn set_listed<D: ListedDocument>(
         &mut self,
         list: Vec<D>,
-        in_scope: impl Fn(&ResourceId) -> bool,
+        what: &NetworkCacheKey,
         since: CacheSequence,
     ) -> Vec<NetworkCacheKey> {
-        let known = D::all(&self.observed);
+        let (known, group) = (D::all(&self.observed), what.listed_group());
+        let in_scope = |id: &ResourceId| group.is_none_or(|group| id.parent().as_ref() == Some(group));
         let (list, lacking) = documents::listed(known, list, in_scope, |id| self.order.is_newer(id, since));
         if *known != list {
             *D::all_mut(self.observed_mut()) = list;
         }
+        group.into_iter().for_each(|group| self.note_group::<D>(group, true));
         lacking.into_iter().map(D::key).collect()
     }
 
-    /// Forgets the documents of one kind in a resource group.
-    pub(super) fn forget_group<D: ListedDocument>(&mut self, group: &ResourceId) {
-        let is_in = |known: &D| known.resource_id().and_then(|id| id.parent()).as_ref() == Some(group);
-        if D::all(&self.observed).iter().any(is_in) {
-            D::all_mut(self.observed_mut()).retain(|known| !is_in(known));
+    /// Forgets the documents in a resource group that a list read of `what` shows. `is_observed`: ARM says that there are none.
+    pub(super) fn forget_group(&mut self, what: &NetworkCacheKey, group: &ResourceId, is_observed: bool) {
+        with_document!(what, Document => {
+            let is_in = |known: &Document| known.resource_id().and_then(|id| id.parent()).as_ref() == Some(group);
+            if Document::all(&self.observed).iter().any(is_in) {
+                Document::all_mut(self.observed_mut()).retain(|known| !is_in(known));
+            }
+            self.note_group::<Document>(group, is_observed);
+        }, NetworkCacheKey::SecurityGroup | NetworkCacheKey::Subnet(_) => {},)
+    }
+
+    /// Records whether all documents of a group are observed.
+    fn note_group<D: ListedDocument>(&mut self, group: &ResourceId, is_observed: bool) {
+        if D::groups(&self.observed).is_none_or(|known| known.contains(group) == is_observed) {
+            return;
+        }
+        let Some(groups) = D::groups_mut(self.observed_mut()) else { return };
+        if is_observed {
+            groups.insert(group.clone());
+        } else {
+            groups.remove(group);
         }
     }
 
     /// Returns what is known of the document that a single read of `what` would show.
     pub(crate) fn cached_version(&self, what: &NetworkCacheKey, now: Instant) -> CachedVersion {
-        let etag = match what {
-            NetworkCacheKey::LoadBalancer(id) => self.etag::<ArmLoadBalancer>(id),
-            NetworkCacheKey::PublicIp(id) => self.etag::<PublicIpAddress>(id),
-            NetworkCacheKey::PrivateLink(id) => self.etag::<PrivateLinkService>(id),
+        let etag = with_document!(what, Document => what.single_id().and_then(|id| self.etag::<Document>(id)),
             NetworkCacheKey::SecurityGroup => self.observed.security_group.as_ref().map(|known| known.etag.clone()),
-            _ => None,
-        };
+            NetworkCacheKey::Subnet(_) => None,
+        );
         let is_invalidated = |key: &NetworkCacheKey| self.invalidated.contains_key(key);
         let is_stale = |id: &ResourceId| self.outdated_balancers.contains(id) || self.stale_etags.contains_key(id);
         let is_absent = |id: &ResourceId| self.is_absent(what, id, CacheSequence::LAST, now);

@@ -1,6 +1,10 @@
 use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    record::{ListedRead, NetworkReadResult},
+    write_back::NetworkWriteResult,
+    *,
+};
 use crate::providers::azure::{
     arm::{
         ArmErrorClass,
@@ -10,6 +14,10 @@ use crate::providers::azure::{
 };
 
 const NET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
+
+fn listed(documents: impl ListedRead + 'static) -> NetworkReadResult {
+    NetworkReadResult::Listed(Box::new(documents))
+}
 
 struct Known {
     knowledge: NetworkCache,
@@ -65,11 +73,11 @@ impl Known {
     }
 
     fn list_balancers(&mut self, balancers: Vec<ArmLoadBalancer>) {
-        self.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(balancers));
+        self.read(NetworkCacheKey::LoadBalancers, listed(balancers));
     }
 
     fn list_public_ips(&mut self, public_ips: Vec<PublicIpAddress>) {
-        self.read(NetworkCacheKey::PublicIps(group("rg")), NetworkReadResult::PublicIps(public_ips));
+        self.read(NetworkCacheKey::PublicIps(group("rg")), listed(public_ips));
     }
 
     fn ended(&mut self, what: NetworkCacheKey, since: CacheSequence, answer: NetworkReadResult) {
@@ -99,7 +107,7 @@ async fn what_is_old_missing_or_doubted_is_due() {
     known.need.public_ip_groups.insert(group("other"));
     known.need.subnets.insert("Apps".to_owned());
     assert_eq!(known.due(), [NetworkCacheKey::PublicIps(group("other")), NetworkCacheKey::Subnet("apps".to_owned())]);
-    known.read(NetworkCacheKey::PublicIps(group("other")), NetworkReadResult::PublicIps(vec![]));
+    known.read(NetworkCacheKey::PublicIps(group("other")), listed(Vec::<PublicIpAddress>::new()));
     known.read(NetworkCacheKey::Subnet("apps".to_owned()), NetworkReadResult::Subnet(None));
     assert_eq!(known.due(), []);
     known.now += ABSENCE_LIFETIME;
@@ -127,15 +135,15 @@ async fn few_doubtful_documents_are_read_one_by_one() {
 async fn a_doubt_raised_during_a_read_remains() {
     let mut known = Known::new();
     for (what, answer) in [
-        (lb("a"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "2"))))),
-        (NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "2")])),
+        (lb("a"), listed(Some(Box::new(balancer("a", "2"))))),
+        (NetworkCacheKey::LoadBalancers, listed(vec![balancer("a", "2")])),
     ] {
         let since = known.knowledge.begin_read();
         known.knowledge.invalidate(lb("a"));
         known.ended(what, since, answer);
         assert_eq!(known.due(), [lb("a")]);
     }
-    known.read(lb("a"), NetworkReadResult::LoadBalancer(None));
+    known.read(lb("a"), listed(None::<Box<ArmLoadBalancer>>));
     assert_eq!((known.due(), known.balancers()), (vec![], vec![]), "it is gone");
 }
 
@@ -148,12 +156,8 @@ async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
     known.write(written("a"));
     known.write(written("b"));
     known.write(NetworkWriteResult::LoadBalancerDeleted(id("loadBalancers/c")));
-    known.ended(lb("a"), single, NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "1")))));
-    known.ended(
-        NetworkCacheKey::LoadBalancers,
-        list,
-        NetworkReadResult::LoadBalancers(vec![balancer("c", "1"), balancer("a", "1")]),
-    );
+    known.ended(lb("a"), single, listed(Some(Box::new(balancer("a", "1")))));
+    known.ended(NetworkCacheKey::LoadBalancers, list, listed(vec![balancer("c", "1"), balancer("a", "1")]));
     assert_eq!(known.balancers(), [balancer("a", "2"), balancer("b", "2")]);
     assert!(known.knowledge.order.updated.is_empty(), "no read is under way that could be too old");
     known.list_balancers(vec![balancer("a", "3")]);
@@ -167,7 +171,7 @@ async fn an_accepted_load_balancer_has_an_outdated_etag_until_it_is_read_or_writ
     let mut known = Known::new();
     let accepted = || NetworkWriteResult::LoadBalancerAccepted(id("loadBalancers/a"), Box::new(balancer("a", "2")));
     let is_outdated = |known: &Known| known.knowledge.cached_version(&lb("a"), Instant::now()).etag_stale;
-    let list = || NetworkReadResult::LoadBalancers(vec![balancer("a", "3")]);
+    let list = || listed(vec![balancer("a", "3")]);
     let early = known.knowledge.begin_read();
     known.write(accepted());
     known.ended(NetworkCacheKey::LoadBalancers, early, list());
@@ -175,7 +179,7 @@ async fn an_accepted_load_balancer_has_an_outdated_etag_until_it_is_read_or_writ
     known.read(NetworkCacheKey::LoadBalancers, list());
     assert!(!is_outdated(&known));
     known.write(accepted());
-    known.read(lb("a"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "3")))));
+    known.read(lb("a"), listed(Some(Box::new(balancer("a", "3")))));
     assert!(!is_outdated(&known));
     known.write(accepted());
     known.write(NetworkWriteResult::LoadBalancer(id("loadBalancers/a"), Box::new(balancer("a", "4"))));
@@ -195,8 +199,8 @@ async fn what_a_list_lacks_is_read_by_itself_however_much_it_is() {
         assert_eq!((due, known.balancers().len()), (lacking, names.len()));
         assert!(known.knowledge.cached_version(&lb("e"), known.now).invalidated, "nothing is written meanwhile");
     }
-    known.read(lb("b"), NetworkReadResult::LoadBalancer(None));
-    known.read(lb("c"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("c", "2")))));
+    known.read(lb("b"), listed(None::<Box<ArmLoadBalancer>>));
+    known.read(lb("c"), listed(Some(Box::new(balancer("c", "2")))));
     assert_eq!((known.due().len(), known.balancers().len()), (2, 4));
     known.list_balancers(all());
     assert_eq!((known.due(), known.balancers()), (vec![], all()), "it was listed again");
@@ -208,17 +212,14 @@ async fn what_may_be_there_is_read_by_itself_when_no_list_has_it() {
     let p = |name: &str| id(&format!("publicIPAddresses/{name}"));
     known.need.expected = [lb("a"), lb("x"), NetworkCacheKey::PublicIp(p("y"))].into();
     assert_eq!(known.due(), [lb("x"), NetworkCacheKey::PublicIp(p("y"))]);
-    known.read(lb("x"), NetworkReadResult::LoadBalancer(None));
+    known.read(lb("x"), listed(None::<Box<ArmLoadBalancer>>));
     known.write(NetworkWriteResult::PublicIpDeleted(p("y")));
     assert_eq!(known.due(), [], "one read, or our own deletion, is enough for a while");
     assert!(known.knowledge.cached_version(&lb("x"), known.now).absent);
     known.now += ABSENCE_LIFETIME;
     assert_eq!(known.due(), [lb("x"), NetworkCacheKey::PublicIp(p("y"))]);
     known.write(NetworkWriteResult::LoadBalancer(id("loadBalancers/x"), Box::new(balancer("x", "1"))));
-    known.read(
-        NetworkCacheKey::PublicIp(p("y")),
-        NetworkReadResult::PublicIp(Some(Box::new(public_ip("y", "1", &Value::Null)))),
-    );
+    known.read(NetworkCacheKey::PublicIp(p("y")), listed(Some(Box::new(public_ip("y", "1", &Value::Null)))));
     assert_eq!(known.due(), []);
 }
 
@@ -257,7 +258,7 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
     let user = |known: &Known| known.knowledge.observed().public_ips[0].properties.clone().unwrap().ip_configuration;
     assert!(user(&known).unwrap().refers_to(&frontend));
 
-    known.read(p.clone(), NetworkReadResult::PublicIp(Some(Box::new(public_ip("p", "3", &json!({"id": frontend}))))));
+    known.read(p.clone(), listed(Some(Box::new(public_ip("p", "3", &json!({"id": frontend}))))));
     assert_eq!(
         known.knowledge.cached_version(&p, known.now),
         CachedVersion { etag: Some(Some("3".to_owned())), ..CachedVersion::default() }
@@ -276,7 +277,7 @@ async fn a_private_link_service_invalidates_its_load_balancer() {
     let document = serde_json::from_value(json!({"id": link, "properties": properties})).unwrap();
     known.write(NetworkWriteResult::PrivateLink(link.clone(), Box::new(document)));
     assert_eq!(known.due(), [lb("a")]);
-    known.read(lb("a"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "2")))));
+    known.read(lb("a"), listed(Some(Box::new(balancer("a", "2")))));
     known.write(NetworkWriteResult::PrivateLinkDeleted(link));
     assert_eq!(known.due(), [lb("a")]);
 }
@@ -304,7 +305,7 @@ async fn what_nobody_needs_is_forgotten_when_it_is_old_or_doubted() {
         let mut elsewhere = public_ip("x", "1", &Value::Null);
         let of_other = group("other").resource("Microsoft.Network/publicIPAddresses", &["x"]);
         elsewhere.id = Some(of_other.to_string());
-        known.read(NetworkCacheKey::PublicIps(group("other")), NetworkReadResult::PublicIps(vec![elsewhere]));
+        known.read(NetworkCacheKey::PublicIps(group("other")), listed(vec![elsewhere]));
         let look = |known: &mut Known| {
             let asked = known.knowledge.next_sequence();
             known.knowledge.evict(&known.need, asked, known.now, |_| false);

@@ -6,17 +6,43 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::{CachedRead, NetworkCache, event_order::CacheSequence, types::NetworkWriteResult};
+use super::{CachedRead, NetworkCache, event_order::CacheSequence};
 use crate::providers::azure::{
     arm::{
         ResourceId,
         document::SubResource,
-        network::{ArmLoadBalancer, PublicIpAddress},
-        private_link::PrivateLinkService,
+        network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PrivateLinkService, PublicIpAddress, Subnet},
     },
     load_balancer::observe::{documents::ListedDocument, effects},
     planner::load_balancer::network_query::NetworkCacheKey,
 };
+
+/// What a write brought about.
+#[derive(Debug)]
+pub(in crate::providers::azure::load_balancer) enum NetworkWriteResult {
+    /// A load balancer is like this.
+    LoadBalancer(ResourceId, Box<ArmLoadBalancer>),
+    /// The same, but for its etag, which is another one by now.
+    LoadBalancerAccepted(ResourceId, Box<ArmLoadBalancer>),
+    /// A load balancer is gone.
+    LoadBalancerDeleted(ResourceId),
+    /// A pool of a load balancer is like this.
+    Pool(ResourceId, Box<BackendAddressPool>),
+    /// Something else about a load balancer has changed.
+    LoadBalancerChanged(ResourceId),
+    /// A public IP is like this.
+    PublicIp(ResourceId, Box<PublicIpAddress>),
+    /// A public IP is gone.
+    PublicIpDeleted(ResourceId),
+    /// A private link service is like this. Its load balancer has another version now.
+    PrivateLink(ResourceId, Box<PrivateLinkService>),
+    /// A private link service is gone. Its load balancer has another version now.
+    PrivateLinkDeleted(ResourceId),
+    /// A subnet of the configured virtual network is like this.
+    Subnet(String, Box<Subnet>),
+    /// The security group is like this.
+    SecurityGroup(Box<NetworkSecurityGroup>),
+}
 
 impl NetworkCache {
     /// Takes in what a write brought about that was sent at `since` and answered at `at`. Doubts raised since then remain.

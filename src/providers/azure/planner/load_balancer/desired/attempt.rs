@@ -18,9 +18,10 @@ use super::{
     frontends::{self, FrontendAddress},
     handover, interface_rules, last_frontend,
     merge::PartMerge,
-    own_pools, placement, pools,
+    own_pools,
+    ownership_tags::is_clusters,
+    placement, pools,
     port_conflicts::PortConflicts,
-    private_link_tags::foreign_uses,
     probes, rules,
     rules::RulesAndProbes,
     sharing, targets,
@@ -175,7 +176,9 @@ impl DraftEditor<'_, '_> {
             let goes = match self.assignment.retired.get(&(place, key.clone())) {
                 Some(mark) => {
                     if self.assignment.is_deleting(mark.request) {
-                        users.extend(foreign_uses(self.context, &id));
+                        let links = self.context.observed.links_to(&id);
+                        let foreign = links.filter(|link| !is_clusters(link.tags.as_ref(), self.context.settings));
+                        users.extend(foreign.map(|link| FrontendUse::of_link(link.id.clone().unwrap_or_default())));
                     }
                     self.can_remove(*mark, (draft, &id), users)
                 }

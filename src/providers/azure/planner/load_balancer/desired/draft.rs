@@ -109,6 +109,11 @@ pub struct FrontendUse {
 }
 
 impl FrontendUse {
+    /// Creates the use by the private link service `name`.
+    pub(super) fn of_link(name: String) -> Self {
+        Self { kind: "private link service", name }
+    }
+
     /// Whether it is a rule, whose name may tell whose.
     pub(super) fn is_rule(&self) -> bool {
         self.kind == RULE

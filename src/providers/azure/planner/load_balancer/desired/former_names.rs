@@ -17,8 +17,8 @@ use super::{
     context::{KnownServices, NameOwners, PlanContext},
     draft::{self, FrontendUse, LoadBalancerDraft, uses_by_frontend},
     handover, last_frontend, own_pools,
+    ownership_tags::is_clusters,
     pools::{self, pool_of},
-    private_link_tags::is_clusters,
     probes, rules,
     targets::{Relocation, TargetLoadBalancers},
     types::{DraftIdx, RequestIdx},
@@ -233,8 +233,7 @@ fn is_held_by_link(
     let Some(id) = frontend_id_on(&from.id, Some(name)) else { return false };
     let mut users = uses.get(&id.to_ascii_lowercase()).into_iter().flatten();
     let asks = requests.of_frontend(name).is_some() || users.any(|user| requests.of_rule(&user.name).is_some());
-    let mut links = context.observed.private_links.services.iter().filter(|link| link.leads_to(&id));
-    links.any(|link| !asks || !is_clusters(link, context.settings))
+    context.observed.links_to(&id).any(|link| !asks || !is_clusters(link.tags.as_ref(), context.settings))
 }
 
 fn take<T>(list: &mut Option<Vec<T>>, goes: impl Fn(&T) -> bool) -> Vec<T> {

@@ -15,7 +15,7 @@ use super::{
     },
     context::{NameOwners, is_generated_name},
     draft,
-    private_link_tags::{OWNER_TAG, is_clusters, tag},
+    ownership_tags::{OWNER_TAG, is_clusters, tag},
     probes, public_ips,
     rules::reference_key,
     security_rules,
@@ -23,8 +23,7 @@ use super::{
 use crate::providers::azure::arm::{
     ResourceId,
     document::SubResource,
-    network::{ArmLoadBalancer, PublicIpAddress},
-    private_link::PrivateLinkService,
+    network::{ArmLoadBalancer, PrivateLinkService, PublicIpAddress},
     spelling,
 };
 
@@ -166,7 +165,7 @@ fn private_links(input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> Vec<Own
         names.any(|name| !is_orphaned(name, owners))
     };
     let links = input.observed.private_links.services.iter();
-    let clusters = links.filter(|link| is_clusters(link, input.settings) && !is_used(link));
+    let clusters = links.filter(|link| is_clusters(link.tags.as_ref(), input.settings) && !is_used(link));
     let part = |link: &PrivateLinkService| {
         let owner =
             tag(link.tags.as_ref(), OWNER_TAG).filter(|owner| !owner.is_empty() && !exists(input.services, owner))?;

@@ -8,19 +8,22 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::super::{
     desired::{
-        LAST_CHANGE_FAILED, ServiceRequest,
-        load_balancers::LoadBalancerChange,
-        private_links::{PrivateLinkChange, PrivateLinkDeletion},
-        public_ips::{PublicIpChange, PublicIpRelease, plan_public_ips},
+        LAST_CHANGE_FAILED, ServiceRequest, load_balancers::LoadBalancerChange, public_ips::plan_public_ips,
         security_rules::SecurityRulePlan,
     },
     observed::ObservedNetwork,
-    plan::{Plan, print::PlannedChange},
+    plan::{
+        Plan,
+        print::{PlannedChange, PlannedDocument},
+    },
     settings::LoadBalancerSettings,
     spec::{ServiceIdentity, ServiceSpec},
 };
 use crate::{
-    providers::azure::{arm::ResourceId, config::LoadBalancerSku},
+    providers::azure::{
+        arm::{ApiType, ResourceId, api},
+        config::LoadBalancerSku,
+    },
     runtime::text::truncate,
 };
 
@@ -28,39 +31,16 @@ use crate::{
 const NAMED: usize = 3;
 const MAX_SENTENCE: usize = 200;
 
-/// What kind of document somebody changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DriftedKind {
-    LoadBalancer,
-    PublicIp,
-    SecurityGroup,
-    PrivateLinkService,
-}
-
-impl DriftedKind {
-    pub const ALL: [Self; 4] = [Self::LoadBalancer, Self::PublicIp, Self::SecurityGroup, Self::PrivateLinkService];
-
-    /// For metrics, as in the requests of `plan`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::LoadBalancer => "load_balancer",
-            Self::PublicIp => "public_ip",
-            Self::SecurityGroup => "security_group",
-            Self::PrivateLinkService => "private_link_service",
-        }
-    }
-
-    /// Whether this follows the Nodes of a Service, too, so that it may differ because those have changed.
-    fn follows_nodes(self, settings: &LoadBalancerSettings, leads_to_machines: bool) -> bool {
-        let is_placed_by_nodes = settings.has_entries() || settings.sku != LoadBalancerSku::Standard;
-        is_placed_by_nodes || (self == Self::SecurityGroup && leads_to_machines)
-    }
+/// Returns `true` if documents of this type follow the Nodes of a Service, too, so that they may differ because those have changed.
+fn follows_nodes(kind: &ApiType, settings: &LoadBalancerSettings, leads_to_machines: bool) -> bool {
+    let is_placed_by_nodes = settings.has_entries() || settings.sku != LoadBalancerSku::Standard;
+    is_placed_by_nodes || (*kind == api::SECURITY_GROUPS && leads_to_machines)
 }
 
 /// One document that somebody else changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriftedDocument {
-    pub kind: DriftedKind,
+    pub kind: &'static ApiType,
     pub id: ResourceId,
     /// What puts it right.
     pub repairs: Vec<String>,
@@ -110,28 +90,27 @@ pub fn drift(input: &DriftInput<'_>) -> DriftByService {
     }
     let public_ips = public_ip_changes(input);
     for change in input.plan.changes() {
-        let (kind, id, reasons, services): (_, _, _, Vec<&ServiceIdentity>) = match change {
-            PlannedChange::PublicIp(PublicIpChange { id, services, .. })
-            | PlannedChange::Release(PublicIpRelease { id, services, .. }) => {
-                let Some(reasons) = public_ips.get(id) else { continue };
-                (DriftedKind::PublicIp, id, reasons, services.iter().collect())
-            }
+        let (kind, id, reasons, services): (&'static ApiType, _, _, Vec<&ServiceIdentity>) = match change {
             PlannedChange::LoadBalancer(LoadBalancerChange { id, reasons, .. }, causes) => {
-                (DriftedKind::LoadBalancer, id, reasons, causes.iter().collect())
-            }
-            PlannedChange::PrivateLink(PrivateLinkChange { id, reasons, services, .. })
-            | PlannedChange::DeletePrivateLink(PrivateLinkDeletion { id, reasons, services, .. }) => {
-                (DriftedKind::PrivateLinkService, id, reasons, services.iter().collect())
+                (&api::LOAD_BALANCERS, id, reasons.as_slice(), causes.iter().collect())
             }
             PlannedChange::SecurityGroup(rules) => {
                 let Some(id) = &input.settings.security_group else { continue };
                 let is_of_all = is_of_nobody(rules);
                 let services = if is_of_all { input.compared.keys().collect() } else { rules.causes.iter().collect() };
-                (DriftedKind::SecurityGroup, id, &rules.reasons, services)
+                (&api::SECURITY_GROUPS, id, rules.reasons.as_slice(), services)
             }
-            _ => continue,
+            other => match other.document() {
+                Some(PlannedDocument { kind, id, reasons, services, .. }) if kind.is_compared && other.is_written() => {
+                    let reasons =
+                        if *kind == api::PUBLIC_IPS { public_ips.get(id).map(Vec::as_slice) } else { Some(reasons) };
+                    let Some(reasons) = reasons else { continue };
+                    (kind, id, reasons, services.iter().collect())
+                }
+                _ => continue,
+            },
         };
-        let may_follow_nodes = kind.follows_nodes(input.settings, input.leads_to_machines);
+        let may_follow_nodes = follows_nodes(kind, input.settings, input.leads_to_machines);
         for who in services {
             let has_drifted = input.compared.get(who).is_some_and(|nodes_changed| !(*nodes_changed && may_follow_nodes));
             let repairs = if has_drifted { repairs_of(who, reasons) } else { Vec::new() };
@@ -243,7 +222,7 @@ mod tests {
             assert_eq!(found_of(&compared, there, &requests, &settings()), DriftByService::new(), "{name}");
             let tagged = LoadBalancerSettings { tags: BTreeMap::from([("team".into(), "a".into())]), ..settings() };
             let found = found_of(&compared, there, &requests, &tagged);
-            let mut repairs = found[&web.identity].iter().filter(|document| document.kind == DriftedKind::PublicIp);
+            let mut repairs = found[&web.identity].iter().filter(|document| *document.kind == api::PUBLIC_IPS);
             let repairs = &repairs.next().unwrap().repairs;
             assert_eq!(*repairs, ["its tags differ"], "{name}");
         }
@@ -262,7 +241,7 @@ mod tests {
             let found = found(&there, &requests, nodes_changed, &settings());
             assert_eq!(found.keys().collect::<Vec<_>>(), [&web]);
             let [document] = found[&web].as_slice() else { panic!("{found:?}") };
-            assert_eq!((document.kind, document.repairs.len()), (DriftedKind::LoadBalancer, 1));
+            assert_eq!((document.kind, document.repairs.len()), (&api::LOAD_BALANCERS, 1));
             assert!(document.to_string().contains("443"), "{document}");
         }
         let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings() };
@@ -290,7 +269,7 @@ mod tests {
     #[test]
     fn a_message_is_bounded() {
         let repairs = vec!["é".repeat(1000); 50];
-        let document = DriftedDocument { kind: DriftedKind::PublicIp, id: public_ip("a"), repairs };
+        let document = DriftedDocument { kind: &api::PUBLIC_IPS, id: public_ip("a"), repairs };
         let message = document.to_string();
         assert!(message.len() < 1000 && message.ends_with("…; and 47 more)"), "{message}");
     }

@@ -24,9 +24,7 @@ use crate::providers::azure::arm::{
 pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> ObservedNetwork {
     let mut after = observed.clone();
     write_public_ips(&mut after.public_ips, plan);
-    let deleted: HashSet<String> = plan.private_links.deletions.iter().map(|deletion| deletion.id.key()).collect();
-    let is_deleted = |id: Option<&str>| id.is_some_and(|id| deleted.contains(&id.to_ascii_lowercase()));
-    after.private_links.services.retain(|link| !is_deleted(link.id.as_deref()));
+    plan.remove_deleted(&mut after);
     for change in &plan.load_balancers.changes {
         match &change.write {
             LoadBalancerWrite::Delete => after.load_balancers.retain(|known| !known.is(&change.id)),

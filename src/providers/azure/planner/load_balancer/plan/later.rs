@@ -54,22 +54,9 @@ pub(super) fn later_steps(
             LaterChange { change: change.clone(), causes, before }
         }));
         *written = after::after_network(written, &next);
-        take_over(network, next);
+        network.take_over(next);
     }
     later
-}
-
-/// What is written after load balancers is what the last plan of them says.
-fn take_over(network: &mut NetworkPlan, next: NetworkPlan) {
-    let NetworkPlan { public_ips, private_links, refused, .. } = next;
-    network.public_ips.releases = public_ips.releases;
-    network.public_ips.retained = public_ips.retained;
-    network.private_links.writes.retain(|change| change.is_first);
-    let new = private_links.writes.into_iter().filter(|change| !change.is_first);
-    network.private_links.writes.extend(new);
-    network.private_links.subnets = private_links.subnets;
-    network.private_links.notices = private_links.notices;
-    network.refused.extend(refused);
 }
 
 #[cfg(test)]

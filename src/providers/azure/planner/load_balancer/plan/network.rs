@@ -4,7 +4,7 @@
 //! as well, before anything is written: nobody gets a public IP for a front end that cannot be.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -95,6 +95,25 @@ impl NetworkPlan {
         let placements = placements.filter_map(|(service, placement)| Some((service, placement.as_ref().ok()?)));
         let settled = placements.filter(|(service, placement)| is_settled(service, placement));
         settled.map(|(service, placement)| (service.clone(), placement.clone())).collect()
+    }
+
+    /// Takes over what is written after load balancers from the last plan of them.
+    pub(super) fn take_over(&mut self, next: Self) {
+        let Self { public_ips, private_links, refused, .. } = next;
+        self.public_ips.releases = public_ips.releases;
+        self.public_ips.retained = public_ips.retained;
+        self.private_links.writes.retain(|change| change.is_first);
+        self.private_links.writes.extend(private_links.writes.into_iter().filter(|change| !change.is_first));
+        self.private_links.subnets = private_links.subnets;
+        self.private_links.notices = private_links.notices;
+        self.refused.extend(refused);
+    }
+
+    /// Removes the documents that are deleted before load balancers are written.
+    pub(super) fn remove_deleted(&self, observed: &mut ObservedNetwork) {
+        let deleted: HashSet<String> = self.private_links.deletions.iter().map(|deletion| deletion.id.key()).collect();
+        let is_deleted = |id: Option<&str>| id.is_some_and(|id| deleted.contains(&id.to_ascii_lowercase()));
+        observed.private_links.services.retain(|link| !is_deleted(link.id.as_deref()));
     }
 
     /// Whether nothing has to be done.

@@ -22,7 +22,7 @@ use super::{
     pools::{PoolChange, PoolChangeKind},
     waiting::WaitingFor,
 };
-use crate::providers::azure::arm::network::ArmLoadBalancer;
+use crate::providers::azure::arm::{ApiType, ResourceId, api, network::ArmLoadBalancer};
 
 /// How many Services a sentence names.
 const NAMED: usize = 3;
@@ -58,17 +58,42 @@ pub enum PlannedChange<'a> {
     Waiting(&'a WaitingFor),
 }
 
-impl PlannedChange<'_> {
+/// Document of an entry of a plan that concerns one document alone.
+pub struct PlannedDocument<'a> {
+    /// Type of the document.
+    pub kind: &'static ApiType,
+    /// What becomes of it: `put`, `delete` or `keep`.
+    pub verb: &'static str,
+    pub id: &'a ResourceId,
+    pub reasons: &'a [String],
+    /// Services for which it is written, deleted or kept.
+    pub services: &'a [ServiceIdentity],
+}
+
+impl<'a> PlannedChange<'a> {
     /// Whether Azure is sent something.
     pub fn is_written(&self) -> bool {
         !matches!(self, Self::PrivateLinkNotice(..) | Self::Retained(_) | Self::Refused(..) | Self::Waiting(_))
+    }
+
+    /// Returns the document of this entry; `None`: it is about parts of a load balancer, rules of all Services, or no document.
+    pub fn document(&self) -> Option<PlannedDocument<'a>> {
+        let (kind, verb, id, reasons, services) = match *self {
+            Self::PublicIp(it) => (&api::PUBLIC_IPS, "put", &it.id, &it.reasons, &it.services),
+            Self::Release(it) => (&api::PUBLIC_IPS, "delete", &it.id, &it.reasons, &it.services),
+            Self::Retained(it) => (&api::PUBLIC_IPS, "keep", &it.id, &it.reasons, &it.services),
+            Self::Subnet(it) => (&api::SUBNETS, "put", &it.id, &it.reasons, &it.services),
+            Self::PrivateLink(it) => (&api::PRIVATE_LINK_SERVICES, "put", &it.id, &it.reasons, &it.services),
+            Self::DeletePrivateLink(it) => (&api::PRIVATE_LINK_SERVICES, "delete", &it.id, &it.reasons, &it.services),
+            _ => return None,
+        };
+        Some(PlannedDocument { kind, verb, id, reasons, services })
     }
 }
 
 impl fmt::Display for PlannedChange<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::PublicIp(change) => sentence(f, "put", &change.id, &change.reasons, &change.services),
             Self::LoadBalancer(change, causes) => load_balancer(f, "", change, causes),
             Self::LaterLoadBalancer(change, causes, _) => load_balancer(f, "then: ", change, causes),
             Self::Pool(change) => {
@@ -85,14 +110,10 @@ impl fmt::Display for PlannedChange<'_> {
                 sentence(f, "put", &id, &rules.reasons, &rules.causes)?;
                 f.write_str(if rules.causes.is_empty() { FOR_NODES } else { "" })
             }
-            Self::DeletePrivateLink(gone) => sentence(f, "delete", &gone.id, &gone.reasons, &gone.services),
-            Self::Subnet(change) => sentence(f, "put", &change.id, &change.reasons, &change.services),
-            Self::PrivateLink(change) => sentence(f, "put", &change.id, &change.reasons, &change.services),
             Self::PrivateLinkNotice(who, notice) => write!(f, "{notice} (for {})", who.key),
-            Self::Release(release) => sentence(f, "delete", &release.id, &release.reasons, &release.services),
-            Self::Retained(kept) => sentence(f, "keep", &kept.id, &kept.reasons, &kept.services),
             Self::Refused(who, refusal) => write!(f, "refuse {}: {refusal}", who.key),
             Self::Waiting(waiting) => write!(f, "later: {waiting}"),
+            _ => self.document().map_or(Ok(()), |it| sentence(f, it.verb, it.id, it.reasons, it.services)),
         }
     }
 }
@@ -187,7 +208,6 @@ impl fmt::Display for NetworkPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::azure::arm::ResourceId;
 
     /// A private link service waits for its subnet, whether load balancers wait for it or not.
     #[test]

@@ -54,8 +54,7 @@ fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<Pla
     Some(match *change {
         PlannedChange::PublicIp(change) => {
             let before = observed.public_ips.iter().find(|known| known.is(&change.id));
-            let documents = (document(&api::PUBLIC_IPS, before), document(&api::PUBLIC_IPS, Some(&change.document)));
-            put("public_ip", &change.id, &change.reasons, &change.services, documents)
+            put(&api::PUBLIC_IPS, &change.id, &change.reasons, &change.services, (before, Some(&change.document)))
         }
         PlannedChange::LoadBalancer(change, causes) => load_balancer(change, causes, observed.load_balancer(&change.id)),
         PlannedChange::LaterLoadBalancer(change, causes, before) => {
@@ -65,24 +64,20 @@ fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<Pla
         PlannedChange::SecurityGroup(rules) => {
             let (before, after) = (observed.security_group.as_ref(), rules.document.as_ref()?);
             let id = ResourceId::parse(after.id.as_deref()?).ok()?;
-            let documents = (document(&api::SECURITY_GROUPS, before), document(&api::SECURITY_GROUPS, Some(after)));
-            put("security_group", &id, &rules.reasons, &rules.causes, documents)
+            put(&api::SECURITY_GROUPS, &id, &rules.reasons, &rules.causes, (before, Some(after)))
         }
         PlannedChange::Release(release) => {
             let before = observed.public_ips.iter().find(|known| known.is(&release.id));
-            let before = document(&api::PUBLIC_IPS, before);
-            delete("public_ip", &release.id, &release.reasons, &release.services, before)
+            delete(&api::PUBLIC_IPS, &release.id, &release.reasons, &release.services, before)
         }
         PlannedChange::Subnet(change) => {
             let name = change.id.as_str().rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-            let before = document(&api::SUBNETS, observed.subnets.get(&name));
-            put("subnet", &change.id, &change.reasons, &change.services, (before, None))
+            put(&api::SUBNETS, &change.id, &change.reasons, &change.services, (observed.subnets.get(&name), None))
         }
         PlannedChange::PrivateLink(change) => {
             let before = observed.private_links.services.iter().find(|known| known.is(&change.id));
-            let before = document(&api::PRIVATE_LINK_SERVICES, before);
-            let after = document(&api::PRIVATE_LINK_SERVICES, Some(&change.document));
-            put("private_link_service", &change.id, &change.reasons, &change.services, (before, after))
+            let documents = (before, Some(&change.document));
+            put(&api::PRIVATE_LINK_SERVICES, &change.id, &change.reasons, &change.services, documents)
         }
         PlannedChange::DeletePrivateLink(_)
         | PlannedChange::PrivateLinkNotice(..)
@@ -97,13 +92,11 @@ fn load_balancer(
     causes: &BTreeSet<ServiceIdentity>,
     before: Option<&ArmLoadBalancer>,
 ) -> PlannedWrite {
-    let before = document(&api::LOAD_BALANCERS, before);
     match &change.write {
         LoadBalancerWrite::Put(after) => {
-            let after = document(&api::LOAD_BALANCERS, Some(after.as_ref()));
-            put("load_balancer", &change.id, &change.reasons, causes, (before, after))
+            put(&api::LOAD_BALANCERS, &change.id, &change.reasons, causes, (before, Some(after.as_ref())))
         }
-        LoadBalancerWrite::Delete => delete("load_balancer", &change.id, &change.reasons, causes, before),
+        LoadBalancerWrite::Delete => delete(&api::LOAD_BALANCERS, &change.id, &change.reasons, causes, before),
     }
 }
 
@@ -112,19 +105,19 @@ fn private_link_deletion(gone: &PrivateLinkDeletion) -> Vec<PlannedWrite> {
     let connections = gone.document.connections().iter().filter_map(|connection| connection.id.as_deref());
     let ids = connections.filter_map(|id| ResourceId::parse(id).ok());
     let of = |kind, id: &ResourceId, before| delete(kind, id, &gone.reasons, &gone.services, before);
-    let mut writes: Vec<_> = ids.map(|id| of("private_endpoint_connection", &id, None)).collect();
-    writes.push(of("private_link_service", &gone.id, document(&api::PRIVATE_LINK_SERVICES, Some(&gone.document))));
+    let mut writes: Vec<_> = ids.map(|id| of(&api::PRIVATE_ENDPOINT_CONNECTIONS, &id, None)).collect();
+    writes.push(of(&api::PRIVATE_LINK_SERVICES, &gone.id, Some(&gone.document)));
     writes
 }
 
 /// Members of pools: instances and interfaces are read just before they are written, so that no document is at hand.
 pub fn pool(change: &PoolChange) -> PlannedWrite {
     let after = match &change.kind {
-        PoolChangeKind::Pool(after) => document(&api::BACKEND_POOLS, Some(after.as_ref())),
+        PoolChangeKind::Pool(after) => serde_json::to_value(after.as_ref()).ok(),
         PoolChangeKind::Migration(pools) => Some(json!({"pools": pools})),
         PoolChangeKind::Model(_) | PoolChangeKind::Member(_) => None,
     };
-    let write = put("backend_pool", &change.id, &change.reasons, [], (None, after));
+    let write = put(&api::BACKEND_POOLS, &change.id, &change.reasons, [], (None, after.as_ref()));
     let method = if matches!(change.kind, PoolChangeKind::Migration(_)) { POST } else { PUT };
     PlannedWrite { method, leftover: false, ..write }
 }
@@ -136,25 +129,26 @@ fn document(kind: &ApiType, document: Option<&impl Serialize>) -> Option<Value> 
     Some(value)
 }
 
-fn put<'a>(
-    kind: &'static str,
+fn put<'a, D: Serialize>(
+    kind: &ApiType,
     id: &ResourceId,
     reasons: &[String],
     services: impl IntoIterator<Item = &'a ServiceIdentity>,
-    (before, after): (Option<Value>, Option<Value>),
+    (before, after): (Option<&D>, Option<&D>),
 ) -> PlannedWrite {
+    let (before, after) = (document(kind, before), document(kind, after));
     let leftover = matches!((&before, &after), (Some(before), Some(after)) if only_removes(before, after));
     let subjects = services.into_iter().map(|who| who.key.clone()).collect();
     let (target, reasons) = (id.as_str().to_owned(), reasons.to_vec());
-    PlannedWrite { kind, method: PUT, target, reasons, subjects, leftover, then: false, before, after }
+    PlannedWrite { kind: kind.printed, method: PUT, target, reasons, subjects, leftover, then: false, before, after }
 }
 
-fn delete<'a>(
-    kind: &'static str,
+fn delete<'a, D: Serialize>(
+    kind: &ApiType,
     id: &ResourceId,
     reasons: &[String],
     services: impl IntoIterator<Item = &'a ServiceIdentity>,
-    before: Option<Value>,
+    before: Option<&D>,
 ) -> PlannedWrite {
     PlannedWrite { method: DELETE, leftover: true, ..put(kind, id, reasons, services, (before, None)) }
 }

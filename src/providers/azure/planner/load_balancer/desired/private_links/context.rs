@@ -7,14 +7,18 @@ use std::{
 
 use super::types::PrivateLinkDeletion;
 use crate::providers::azure::{
-    arm::{ResourceId, network::ArmLoadBalancer, private_link::PrivateLinkService, spelling},
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, PrivateLinkService},
+        spelling,
+    },
     planner::load_balancer::{
         desired::{
             ServiceRequest,
             context::{NameOwners, ensured_spec},
             draft,
             load_balancers::LoadBalancerPlan,
-            private_link_tags::{CLUSTER_TAG, OWNER_TAG, is_clusters, tag},
+            ownership_tags::{CLUSTER_TAG, OWNER_TAG, is_clusters, tag},
             rules,
         },
         naming,
@@ -60,12 +64,12 @@ impl<'a> PrivateLinkInput<'a> {
     /// The private link service that leads to a front end and stays.
     pub(super) fn link_at(&self, frontend: &str, deletions: &[PrivateLinkDeletion]) -> Option<&'a PrivateLinkService> {
         let stays = |link: &&PrivateLinkService| !deletions.iter().any(|gone| link.is(&gone.id));
-        self.observed.private_links.services.iter().filter(|link| link.leads_to(frontend)).find(stays)
+        self.observed.links_to(frontend).find(stays)
     }
 
     /// Whether this cluster made it.
     pub(super) fn is_ours(&self, link: &PrivateLinkService) -> bool {
-        is_clusters(link, self.settings)
+        is_clusters(link.tags.as_ref(), self.settings)
     }
 
     /// Whose it is, for messages.

@@ -12,8 +12,7 @@ use super::{
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule},
-        private_link::PrivateLinkService,
+        network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, PrivateLinkService},
     },
     planner::load_balancer::{
         desired::{

@@ -12,7 +12,7 @@ use std::{
 use super::{
     super::{
         LAST_CHANGE_FAILED,
-        private_link_tags::{CLUSTER_TAG, OWNER_TAG, tag},
+        ownership_tags::{CLUSTER_TAG, OWNER_TAG, tag},
     },
     names::MAX_NAME,
 };
@@ -20,7 +20,7 @@ use crate::providers::azure::{
     arm::{
         ResourceId,
         document::SubResource,
-        private_link::{
+        network::{
             PrivateLinkIpConfiguration, PrivateLinkIpConfigurationProperties, PrivateLinkService,
             PrivateLinkServiceProperties, PrivateLinkSubscriptions,
         },

@@ -10,7 +10,7 @@ use super::document::{LinkDraft, fixed_address, listed, parts};
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        private_link::{PrivateLinkIpConfigurationProperties, PrivateLinkServiceProperties},
+        network::{PrivateLinkIpConfigurationProperties, PrivateLinkServiceProperties},
     },
     planner::load_balancer::{
         annotations::{

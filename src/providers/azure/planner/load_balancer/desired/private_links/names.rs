@@ -8,7 +8,7 @@ use super::{
     types::{PrivateLinkDeletion, PrivateLinkNotice, PrivateLinkPlan},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, api, private_link::PrivateLinkService},
+    arm::{ResourceId, api, network::PrivateLinkService},
     planner::load_balancer::{
         annotations::{PLS_CREATE, PLS_NAME},
         desired::draft,

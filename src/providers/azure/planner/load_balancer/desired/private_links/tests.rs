@@ -10,7 +10,7 @@ use std::sync::Arc;
 mod heirs;
 
 use crate::providers::azure::{
-    arm::{network::ArmLoadBalancer, private_link::PrivateLinkService},
+    arm::network::{ArmLoadBalancer, PrivateLinkService},
     config::BackendPoolType,
     planner::load_balancer::{
         desired::{

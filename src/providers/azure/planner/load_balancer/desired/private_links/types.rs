@@ -1,7 +1,7 @@
 //! What becomes of private link services: the words of the plan. Pure.
 
 use crate::providers::azure::{
-    arm::{ResourceId, private_link::PrivateLinkService},
+    arm::{ResourceId, network::PrivateLinkService},
     planner::load_balancer::spec::ServiceIdentity,
 };
 

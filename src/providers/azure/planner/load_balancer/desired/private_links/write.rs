@@ -15,7 +15,11 @@ use super::{
     types::{PrivateLinkChange, PrivateLinkPlan},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::Subnet, private_link::PrivateLinkService, spelling},
+    arm::{
+        ResourceId,
+        network::{PrivateLinkService, Subnet},
+        spelling,
+    },
     planner::load_balancer::{
         annotations::{PLS_ADDRESSES, PLS_CREATE, PLS_NAME, PLS_RESOURCE_GROUP, PLS_SUBNET},
         desired::frontends,
