@@ -52,7 +52,7 @@ fn provider_ids() {
         ("only on the node", own, without.clone(), Ok(None)),
         ("nowhere", tainted(), without, Err(NodeInitializeError::NoProviderId)),
         ("of another cloud", tainted(), unmanaged, Ok(None)),
-        ("not implemented", tainted(), no_ids, Ok(None)),
+        ("of a cloud without IDs", tainted(), no_ids, Ok(None)),
     ] {
         let decided = initialize(&node, &metadata, false);
         if let Ok(decided) = &decided {

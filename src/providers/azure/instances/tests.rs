@@ -78,22 +78,22 @@ async fn every_kind_of_machine_is_described_as_upstream_does() {
     let machines = setup.cloud.machines();
     let topology = setup.cloud.topology();
     let nodes: Vec<_> = machines.iter().map(|machine| Arc::new(topology.uninitialized_node(machine))).collect();
-    let told = setup.instances.instance_metadata_batch(&nodes).await;
-    for (machine, told) in machines.iter().zip(told) {
-        let (name, told) = (machine.computer_name(), told.unwrap().unwrap());
+    let results = setup.instances.instance_metadata_batch(&nodes).await;
+    for (machine, result) in machines.iter().zip(results) {
+        let (name, metadata) = (machine.computer_name(), result.unwrap().unwrap());
         let expected = topology.node(machine);
-        assert_eq!(Some(&told.provider_id), expected.spec.as_ref().unwrap().provider_id.as_ref(), "{name}");
-        assert_eq!(told.instance_type, machine.pool.vm_size);
+        assert_eq!(Some(&metadata.provider_id), expected.spec.as_ref().unwrap().provider_id.as_ref(), "{name}");
+        assert_eq!(metadata.instance_type, machine.pool.vm_size);
         let domain = match machine.pool.kind {
             PoolKind::Uniform => format!("eastus-{}", machine.zone().unwrap()),
             PoolKind::Flexible => machine.fault_domain().unwrap().to_string(),
             PoolKind::AvailabilitySet | PoolKind::Standalone => "0".to_owned(),
         };
-        assert_eq!((told.zone.as_str(), told.region.as_str()), (domain.as_str(), "eastus"), "{name}");
+        assert_eq!((metadata.zone.as_str(), metadata.region.as_str()), (domain.as_str(), "eastus"), "{name}");
         let first = &machine.ip_configurations[0];
         let mut addresses = vec![format!("InternalIP {}", first.address), format!("Hostname {name}")];
         addresses.extend(first.public_address.map(|public| format!("ExternalIP {public}")));
-        assert_eq!(lines(&told), addresses);
+        assert_eq!(lines(&metadata), addresses);
     }
     let reads = setup.reads();
     setup.instances.instance_metadata_batch(&nodes).await;

@@ -61,8 +61,8 @@ impl NetworkWriter {
         let what = NetworkCacheKey::LoadBalancer(id.clone());
         // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
         self.confirm_absence(&what, planned, urgency).await?;
-        let known = || self.observer.document::<ArmLoadBalancer>(id);
-        let etag = self.current_etag(&what, (id, planned), urgency, known, accepted::says_the_same).await?;
+        let cached = || self.observer.document::<ArmLoadBalancer>(id);
+        let etag = self.current_etag(&what, (id, planned), urgency, cached, accepted::says_the_same).await?;
         let condition = planned.precondition_with(etag.as_deref());
         let writing = self.observer.begin_write(what.clone());
         let client = self.client.with_urgency(urgency);
@@ -82,10 +82,10 @@ impl NetworkWriter {
     pub async fn delete_load_balancer(&self, id: &ResourceId, planned: &ArmLoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
         let what = NetworkCacheKey::LoadBalancer(id.clone());
-        let is_unguarded = |known: ArmLoadBalancer| known.etag.is_none_or(|etag| etag.is_empty());
-        let known = self.observer.document::<ArmLoadBalancer>(id);
+        let is_unguarded = |cached: ArmLoadBalancer| cached.etag.is_none_or(|etag| etag.is_empty());
+        let cached = self.observer.document::<ArmLoadBalancer>(id);
         let is_old = |version: CachedVersion| version.invalidated || version.etag_stale;
-        if known.is_some_and(|known| is_unguarded(known) || is_old(self.observer.cached_version(&what))) {
+        if cached.is_some_and(|cached| is_unguarded(cached) || is_old(self.observer.cached_version(&what))) {
             self.observer.refresh(what.clone(), urgency).await?;
         }
         let Some(now) = self.observer.document::<ArmLoadBalancer>(id) else { return Ok(()) };
@@ -209,18 +209,18 @@ impl NetworkWriter {
         (id, planned): (&ResourceId, PlannedVersion<'_>),
         urgency: Urgency,
     ) -> ArmResult<Option<String>> {
-        let known = || self.observer.cached_version(what).etag;
-        self.current_etag(what, (id, planned), urgency, known, PartialEq::eq).await
+        let cached = || self.observer.cached_version(what).etag;
+        self.current_etag(what, (id, planned), urgency, cached, PartialEq::eq).await
     }
 
     /// The etag with which a document can be written that was planned on the version `planned`. One that is known to be old is read again;
-    /// then the plan stands if `is_same` says so of what was `known` before and after.
+    /// then the plan stands if `is_same` says so of what was `cached` before and after.
     async fn current_etag<D>(
         &self,
         what: &NetworkCacheKey,
         (id, planned): (&ResourceId, PlannedVersion<'_>),
         urgency: Urgency,
-        known: impl Fn() -> Option<D>,
+        cached: impl Fn() -> Option<D>,
         is_same: impl Fn(&D, &D) -> bool,
     ) -> ArmResult<Option<String>> {
         match planned_version::decide(planned, &self.observer.cached_version(what)) {
@@ -228,11 +228,11 @@ impl NetworkWriter {
             WriteDecision::Refuse(why) => return Err(conflict(what.api_type(), id, why)),
             WriteDecision::ReadFirst => {}
         }
-        let before = known();
+        let before = cached();
         self.observer.refresh(what.clone(), urgency).await?;
         let standing = self.observer.cached_version(what);
         let is_known = !standing.etag_stale && !standing.invalidated;
-        match (before, known()) {
+        match (before, cached()) {
             (Some(before), Some(now)) if is_known && is_same(&before, &now) => Ok(standing.etag.flatten()),
             _ => Err(conflict(what.api_type(), id, "it was modified concurrently")),
         }

@@ -165,7 +165,8 @@ pub fn crowded_interfaces(service: &Service, message: &str) -> RecordedEvent {
 /// The record of security rules has no room for some addresses of the Service, or for the rules that lead to them.
 pub fn addresses_not_recorded(service: &Service) -> RecordedEvent {
     let message = format!(
-        "the ConfigMap kube-system/{CONFIG_MAP} has no room for all additional and former addresses of the Service: those that it gives up          while no manager runs may stay in security rules; name fewer in azure-additional-public-ips"
+        "the ConfigMap kube-system/{CONFIG_MAP} has no room for all additional and former addresses of the Service: those that it \
+         gives up while no manager runs may stay in security rules; name fewer in azure-additional-public-ips"
     );
     event(service, ADDRESSES_NOT_RECORDED, message)
 }

@@ -135,8 +135,8 @@ fn many_are_confirmed_with_lists() {
         driver.pass(Duration::from_secs(60));
         driver.requests();
         driver.fixture.remove(&instance("pool0", 77));
-        let wanted: Vec<_> = driver.snapshot.entries.values().map(|entry| with_id("", &entry.machine.id)).collect();
-        let sightings = driver.check_existence_all(&wanted, Duration::from_secs(10));
+        let queries: Vec<_> = driver.snapshot.entries.values().map(|entry| with_id("", &entry.machine.id)).collect();
+        let sightings = driver.check_existence_all(&queries, Duration::from_secs(10));
         assert_eq!(sightings.iter().filter(|it| **it == MachineExistence::Gone).count(), 1);
         let found = sightings.iter().filter(|it| matches!(it, MachineExistence::Found(_))).count();
         assert_eq!(found, sets * pages * 100 - 1);

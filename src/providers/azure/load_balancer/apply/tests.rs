@@ -103,8 +103,8 @@ impl Cloud {
         let frontends: Vec<Value> = public_ips.iter().map(frontend).collect();
         let properties = json!({"frontendIPConfigurations": frontends, "backendAddressPools": [{"name": "kubernetes"}]});
         let document = json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": properties});
-        let known = self.observer.document::<ArmLoadBalancer>(&self.lb());
-        ArmLoadBalancer { etag: known.and_then(|known| known.etag), ..serde_json::from_value(document).unwrap() }
+        let cached = self.observer.document::<ArmLoadBalancer>(&self.lb());
+        ArmLoadBalancer { etag: cached.and_then(|cached| cached.etag), ..serde_json::from_value(document).unwrap() }
     }
 
     async fn put_ip(&self, change: PublicIpChange) -> ArmResult<()> {
