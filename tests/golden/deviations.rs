@@ -1,5 +1,5 @@
 //! Where the outcome differs from the recording on purpose, as `case/step`, and why. Each reason has a line in
-//! `docs/explanation/differences-from-go.md`, and each step must really differ.
+//! `docs/explanation/differences-by-topic.md`, and each step must really differ.
 
 /// A step that comes out differently, and why.
 pub(crate) type Deviation = (&'static str, &'static str);
