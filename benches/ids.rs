@@ -4,7 +4,7 @@
 
 use std::{hint::black_box, time::Duration};
 
-use cloud_controller_manager::providers::azure::arm::spelling::same_id;
+use cloud_controller_manager::providers::azure::model::spelling::same_id;
 use tokio::time::Instant;
 
 const COMPARISONS: u32 = 100_000;

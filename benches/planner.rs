@@ -21,8 +21,8 @@ use std::{
 };
 
 use cloud_controller_manager::providers::azure::{
-    arm::{document::SubResource, network::NetworkSecurityGroup},
     config::decode,
+    model::{document::SubResource, network::NetworkSecurityGroup},
     planner::load_balancer::{
         desired::{ServiceRequest, plan_index::PlanIndex, security_rules::listed_destinations},
         observed::ObservedNetwork,
@@ -290,7 +290,7 @@ fn with_addresses(mut observed: ObservedNetwork) -> ObservedNetwork {
     let mut users = BTreeMap::new();
     for balancer in &mut observed.load_balancers {
         let id = balancer.id.clone().unwrap_or_default();
-        for frontend in balancer.properties.iter_mut().flat_map(|it| it.frontend_ip_configurations.iter_mut().flatten()) {
+        for frontend in balancer.properties_mut().frontend_ip_configurations.iter_mut().flatten() {
             let own = format!("{id}/frontendIPConfigurations/{}", frontend.name.as_deref().unwrap_or_default());
             frontend.id = Some(own.clone());
             let public_ip = frontend.properties.as_ref().and_then(|it| it.public_ip_address.as_ref()?.id.clone());

@@ -203,14 +203,8 @@ fn command(table: &FlagTable) -> clap::Command {
 type PrintPage = fn(&FlagTable) -> String;
 
 /// Reference pages by name.
-const PAGES: [(&str, PrintPage); 6] = [
-    ("flags", docs::flags),
-    ("feature-gates", |_| docs::feature_gates()),
-    ("controllers", |_| docs::controllers()),
-    ("cloud-node-manager", |_| docs::node_manager()),
-    ("health-probe-proxy", |_| docs::health_probe_proxy()),
-    ("acr-credential-provider", |_| docs::acr_credential_provider()),
-];
+const PAGES: [(&str, PrintPage); 3] =
+    [("flags", docs::flags), ("feature-gates", |_| docs::feature_gates()), ("controllers", |_| docs::controllers())];
 
 fn page(chosen: &ArgMatches, table: &FlagTable) -> String {
     let name = chosen.get_one::<String>("page");

@@ -15,5 +15,7 @@ pub mod providers;
 pub mod runtime;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;
+#[cfg(feature = "sandbox")]
+pub mod sandbox_demo;
 pub mod serving;
 pub mod status;

@@ -1,4 +1,4 @@
-//! In-memory Kubernetes API server and object builders, for tests and for the demo.
+//! In-memory Kubernetes API server and object builders, for tests and for `sandbox_demo`.
 //!
 //! ```text
 //! client() or socket ─► api_server ─► http (what is asked for) ─► faults (whether it is served)
@@ -12,13 +12,11 @@ pub mod aks_node;
 pub mod allocations;
 pub mod api_server;
 pub mod azure;
-pub mod demo;
 pub mod discovery;
 pub mod fault_handle;
 pub mod faults;
 pub mod handler;
 pub mod http;
-pub mod in_process;
 pub mod kinds;
 mod manners;
 pub mod objects;

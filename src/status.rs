@@ -4,14 +4,19 @@
 //! of another version can be read as long as it says what waits. A column of a page is a field here, its value where the field is filled,
 //! and a cell where it is shown.
 
+mod drift;
+mod failure;
+
 use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
-use serde::{
-    Deserialize, Serialize,
-    de::{IntoDeserializer, value},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use self::{
+    drift::{DriftNote, DriftOutcome, DriftStatus, DriftedService},
+    failure::FailureClass,
+};
 
 /// Status page of a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +30,7 @@ pub struct ManagerStatus {
     /// Whether it only plans (`--dry-run`).
     #[serde(default)]
     pub shadow: bool,
+    /// `None`: leader migration is off.
     pub leader_migration: Option<MigrationStatus>,
     #[serde(default)]
     pub informers: InformersStatus,
@@ -62,7 +68,9 @@ impl ManagerStatus {
 /// The second lease of leader migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationStatus {
+    /// Name of the Lease.
     pub lease: String,
+    /// Whether this process holds it.
     pub leading: bool,
     /// Controllers that run under it.
     pub controllers: Vec<String>,
@@ -85,6 +93,7 @@ pub struct InformerStatus {
     pub synced: bool,
     /// Number of objects in the store.
     pub objects: usize,
+    /// Error since the last success.
     pub error: Option<String>,
 }
 
@@ -116,6 +125,7 @@ pub struct ControllerStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UnsettledKey {
+    /// The Service, `namespace/name`, or the Node.
     pub key: String,
     /// Duration of the current reconcile, if there is one.
     pub running_for_seconds: Option<f64>,
@@ -127,87 +137,6 @@ pub struct UnsettledKey {
     pub reason: Option<String>,
     /// Class of the reason, if its controller classifies failures.
     pub class: Option<FailureClass>,
-}
-
-/// Class of a failure: the reason of a condition, the class of a provider call, or the class of a request to the cloud.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FailureClass {
-    /// A user must change something: the reason of a condition, or a document that the cloud cannot accept.
-    Invalid,
-    /// The condition of a Service that is tried again.
-    Failed,
-    /// The condition of a Service whose cloud requested a delay.
-    Waiting,
-    NotFound,
-    ParentNotFound,
-    Unauthorized,
-    Forbidden,
-    Throttled,
-    Busy,
-    QuotaExceeded,
-    Transient,
-    OutcomeUnknown,
-    MalformedAnswer,
-    NotLeader,
-    #[serde(rename = "invalid")]
-    CallInvalid,
-    #[serde(rename = "refused")]
-    CallRefused,
-    #[serde(rename = "failed")]
-    CallFailed,
-    #[serde(rename = "deadline")]
-    CallDeadline,
-    #[serde(rename = "retry_after")]
-    CallRetryAfter,
-    #[serde(rename = "not_leader")]
-    CallNotLeader,
-    /// A class that is treated like an unclassified failure.
-    #[serde(untagged)]
-    Other(String),
-}
-
-impl FailureClass {
-    /// Returns the class with this name, as pages spell it.
-    pub fn named(name: &str) -> Self {
-        let named: Result<Self, value::Error> = Self::deserialize(name.into_deserializer());
-        named.unwrap_or_else(|_| Self::Other(name.to_owned()))
-    }
-}
-
-/// Response to an external change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DriftOutcome {
-    /// Reverted to the desired state.
-    Repaired,
-    /// Left unchanged, as configured.
-    Reported,
-    /// Left unchanged until later, because it keeps coming back.
-    Delayed,
-}
-
-impl DriftOutcome {
-    /// Returns the name for metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Repaired => "repaired",
-            Self::Reported => "reported",
-            Self::Delayed => "delayed",
-        }
-    }
-}
-
-/// External change to a cloud resource.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DriftNote {
-    /// The Service, `namespace/name`, or the Node. Empty: no object's.
-    pub about: String,
-    /// Time of the finding, to the second.
-    pub found: Timestamp,
-    /// Response to the change.
-    pub outcome: DriftOutcome,
-    /// Changed fields, and the time range.
-    pub what: String,
 }
 
 /// State of the cloud provider.
@@ -261,11 +190,13 @@ pub struct SessionDetails {
 pub struct SessionStatus {
     pub subscription: String,
     pub resource_group: String,
+    /// URL of the cloud's API.
     pub resource_manager: String,
     pub inventory: InventoryStatus,
     /// `None`: the session serves no Services.
     pub load_balancers: Option<BalancersStatus>,
-    pub routes: Value,
+    /// `None` on a page of another version.
+    pub routes: Option<RoutesStatus>,
     pub request_budget: BudgetStatus,
 }
 
@@ -273,23 +204,38 @@ pub struct SessionStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InventoryStatus {
-    /// Number of machines by kind.
-    pub machines: Value,
+    pub machines: MachineCounts,
     pub lists: Vec<ListStatus>,
     /// Failures of single reads, the newest first.
     pub failures: Vec<ReadFailure>,
     /// Number of machines that callers wait for.
     pub waiting: usize,
+    /// Number of requests since the start that list resources.
     pub lists_sent: u64,
+    /// Number of requests since the start that read one resource.
     pub single_reads_sent: u64,
+}
+
+/// Number of machines by kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineCounts {
+    pub flexible: usize,
+    /// Machines of all kinds that the latest lists do not have.
+    pub missing: usize,
+    pub other: usize,
+    pub uniform: usize,
 }
 
 /// State of one list: its last success, and the failure since then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListStatus {
+    /// Kind of the resources, and the name of their group or scale set.
     pub list: String,
+    /// Resource id of that group or scale set.
     pub id: String,
+    /// Number of items at the last success; `None`: there was none.
     pub items: Option<usize>,
     pub age_seconds: Option<u64>,
     pub last_error: Option<String>,
@@ -305,6 +251,38 @@ pub struct ReadFailure {
     pub error: String,
     pub class: FailureClass,
     pub age_seconds: u64,
+}
+
+/// State of the pod routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RoutesStatus {
+    Unconfigured(RoutesProblem),
+    Table(RouteTableStatus),
+}
+
+/// Reason why there are no routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoutesProblem {
+    pub problem: String,
+}
+
+/// State of the route table; `None`: it was not read yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouteTableStatus {
+    pub age_seconds: Option<u64>,
+    pub exists: Option<bool>,
+    /// Names of the routes that ARM rejects.
+    pub rejected: Vec<String>,
+    /// Number of all its routes.
+    pub routes: Option<usize>,
+    /// ARM resource id of the table.
+    pub table: String,
+    /// Number of callers that wait for a write.
+    pub waiting: usize,
+    /// Number of writes since the start.
+    pub writes: u64,
 }
 
 /// State of the load balancers.
@@ -382,35 +360,11 @@ impl fmt::Display for PipelineStage {
     }
 }
 
-/// External changes to load balancers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DriftStatus {
-    pub policy: String,
-    /// Number of Services with changes that are not reverted.
-    pub drifted: usize,
-    /// The first of these Services, by `namespace/name`.
-    pub services: BTreeMap<String, DriftedService>,
-    pub latest: Vec<DriftNote>,
-}
-
-/// External changes to the resources of one Service that are not reverted.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DriftedService {
-    /// Time at which everything was last as desired.
-    #[serde(rename = "right")]
-    pub last_correct: Option<String>,
-    pub found: String,
-    pub documents: Vec<String>,
-    /// Time after which they are reverted; `None`: they are only reported.
-    pub repair_after: Option<String>,
-}
-
 /// State of the request budget.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetStatus {
+    /// Part of the shared quotas that this process may use.
     pub share_percent: i32,
     pub buckets: Vec<BucketStatus>,
 }
@@ -419,16 +373,22 @@ pub struct BudgetStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BucketStatus {
+    /// Name of the quota.
     pub bucket: String,
     pub subscription: String,
+    /// Resource with a quota of its own; `None`: all resources share the quota.
     pub resource: Option<String>,
+    /// Number of requests that may be sent now.
     #[serde(rename = "left")]
     pub remaining: f64,
+    /// Largest number of requests that may be sent at once.
     pub capacity: f64,
     pub refill_per_second: f64,
+    /// Part of the quota that this process may use.
     pub share_percent: f64,
     /// Clients that use the same quota.
     pub shared_with: String,
+    /// Remaining time without requests, after the cloud throttled one.
     pub paused_for_seconds: f64,
     /// Number of waiting requests by urgency.
     pub waiting: BTreeMap<String, usize>,
@@ -467,9 +427,14 @@ mod tests {
         assert_eq!((json!(status), status.details()), (page.clone(), None));
         let mut page = page;
         page["cloudProvider"]["details"] =
-            json!({"refusedConfiguration": null, "session": {"inventory": {"lists": [list]}}});
+            json!({"refusedConfiguration": null, "session": {"inventory": {"lists": [list], "machines": {"uniform": 2}}}});
         let status: ManagerStatus = serde_json::from_value(page).unwrap();
-        let lists = &status.details().unwrap().session.inventory.lists;
+        let InventoryStatus { lists, machines, .. } = &status.details().unwrap().session.inventory;
         assert_eq!((json!(lists), lists[0].items), (json!([list]), Some(1)));
+        assert_eq!(json!(machines), json!({"flexible": 0, "missing": 0, "other": 0, "uniform": 2}));
+        let table = json!({"ageSeconds": 1, "exists": null, "rejected": ["r"], "routes": 3, "table": "/t", "waiting": 0, "writes": 2});
+        for routes in [json!({"problem": "no table"}), table] {
+            assert_eq!(json!(serde_json::from_value::<RoutesStatus>(routes.clone()).unwrap()), routes);
+        }
     }
 }

@@ -18,7 +18,8 @@ use cloud_controller_manager::{
     metrics::Metrics,
     providers::fake::{FakeCloud, FakeConfig},
     runtime::{clock::Clock, shutdown::Shutdown},
-    sandbox::{api_server::ApiServer, in_process::InProcess},
+    sandbox::api_server::ApiServer,
+    sandbox_demo::in_process::InProcess,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;

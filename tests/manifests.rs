@@ -16,7 +16,7 @@ use cloud_controller_manager::{
     app::rights::{MANAGER_RIGHTS, RightRow, VIEWER_RIGHTS},
     cli::{self, CliCommand},
     providers::{
-        azure::{config::default_secret, diagnostics::RIGHTS as AZURE_RIGHTS},
+        azure::{config_source::default_secret, diagnostics::RIGHTS as AZURE_RIGHTS},
         fake::FakeConfig,
     },
     runtime::yaml,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use cloud_controller_manager::{
     metrics::{CoreMetrics, Metric, MetricKind, MetricTable},
-    providers::{azure::arm::api, registry},
+    providers::{azure::model::api, registry},
 };
 
 const TIMES_4: &[f64] = &[1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];

@@ -12,9 +12,9 @@ use cloud_controller_manager::{
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
-        in_process::InProcess,
         objects::{NodeExt, ObjectExt, uninitialized_node},
     },
+    sandbox_demo::in_process::InProcess,
 };
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;

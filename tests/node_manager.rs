@@ -13,8 +13,8 @@ use cloud_controller_manager::{
     providers::{
         azure::{
             AzureCloud,
-            arm::ArmTransport,
             metadata::{LocalMachineCloud, MetadataService},
+            transport::ArmTransport,
         },
         fake::{FakeCloud, FakeConfig, InstanceSpec},
     },

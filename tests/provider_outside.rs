@@ -62,7 +62,10 @@ fn the_flag_is_in_the_help_and_on_the_reference_page() {
     assert!(help.contains("Example:") && help.contains("--example-region"), "{help}");
     let page = printed(&["generate-docs", "flags"]);
     let (_, section) = page.split_once("## Example\n").unwrap();
-    assert!(section.contains("| `--example-region` | `string` | `north` | Region of the machines. |"), "{section}");
+    assert!(
+        section.contains("| `--example-region` | `string` | `north` | yes |  |  |  | Region of the machines. |"),
+        "{section}"
+    );
     assert!(section.contains("`--node-filter-requirements`"), "what all providers share stands below: {section}");
     assert!(!page.contains("## Azure"), "Azure is not in this program");
 }

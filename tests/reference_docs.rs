@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
+mod status;
+
 use std::{collections::BTreeSet, env, fs};
 
 use cloud_controller_manager::{
@@ -25,14 +27,12 @@ const PAGES: &[Page] = &[
     ("flags.md", flags),
     ("feature-gates.md", cli::docs::feature_gates),
     ("controllers.md", cli::docs::controllers),
-    ("cloud-node-manager.md", cli::docs::node_manager),
-    ("health-probe-proxy.md", cli::docs::health_probe_proxy),
-    ("acr-credential-provider.md", cli::docs::acr_credential_provider),
     ("metrics.md", metrics),
     ("doctor.md", doctor),
     ("events.md", events),
+    ("status.md", status::page),
     ("chart-values.md", chart_values::page),
-    ("azure-config.md", azure::config::reference_page),
+    ("azure-config.md", azure::config_source::reference_page),
     ("azure-errors.md", azure::load_balancer::explain::reference_page),
     ("azure-service-annotations.md", azure::planner::load_balancer::annotations::reference_page),
 ];

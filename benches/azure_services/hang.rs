@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use cloud_controller_manager::{
-    providers::azure::arm::ResourceId,
+    providers::azure::model::ResourceId,
     sandbox::{
         azure::{Effect, Fault, RequestRecord, faults},
         objects::{ObjectExt, ServiceExt, load_balancer_service},

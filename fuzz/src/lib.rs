@@ -19,29 +19,29 @@ use cloud_controller_manager::{
     flags::duration,
     health_probe_proxy::proxy_header::{self, ProxyHeader},
     metrics::Metrics,
-    providers::azure::{
-        acr::parsers::{ImageCredentialRequest, RegistryChallenge, RegistryMirror, exchange_url, registry_of},
-        arm::{
-            ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, BudgetSettings, Precondition, ResourceId,
-            TokenProvider, api, compute, network,
-        },
-        auth,
-        config::{AzureConfig, ConfigTexts, EnvironmentOverrides, merge, offline_report},
-        instances::provider_id as ids,
-        inventory::{Freshness, Inventory, InventorySettings, MachineQuery},
-        planner::load_balancer::{
-            annotations::{ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, ANNOTATIONS, PREFIX, SOURCE_RANGES},
-            desired::{
-                ServiceRequest,
-                security_rules::{self, NodeAddresses, ServiceRules},
+    providers::{
+        azure::{
+            acr::parsers::{ImageCredentialRequest, RegistryChallenge, RegistryMirror, exchange_url, registry_of},
+            arm::{ArmClient, ArmClientDeps, ArmSettings, Budget, BudgetSettings, Precondition, TokenProvider},
+            auth,
+            config::{AzureConfig, ConfigTexts, EnvironmentOverrides, merge, offline_report},
+            inventory::{Freshness, Inventory, InventorySettings},
+            model::{MachineQuery, ResourceId, api, compute, network, provider_id as ids},
+            planner::load_balancer::{
+                annotations::{ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, ANNOTATIONS, PREFIX, SOURCE_RANGES},
+                desired::{
+                    ServiceRequest,
+                    security_rules::{self, NodeAddresses, ServiceRules},
+                },
+                observed::ObservedNetwork,
+                plan::network::plan_network,
+                settings::LoadBalancerSettings,
+                spec::{AccessControl, AdditionalIpPolicy, ServiceSpec, parse_leniently, parse_service, warnings},
             },
-            observed::ObservedNetwork,
-            plan::network::plan_network,
-            settings::LoadBalancerSettings,
-            spec::{AccessControl, AdditionalIpPolicy, ServiceSpec, parse_leniently, parse_service, warnings},
+            transport::ArmTransport,
         },
+        registry,
     },
-    providers::registry,
     runtime::{
         admission::{AdmissionAnswer, parse_review, respond_to_review},
         clock::Clock,

@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use cloud_controller_manager::providers::azure::arm::{ArmTransport, ArmTransportError};
+use cloud_controller_manager::providers::azure::transport::{ArmTransport, ArmTransportError};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 
 const SEPARATOR: &[u8] = b"\n===\n";

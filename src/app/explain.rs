@@ -13,7 +13,10 @@ use serde_json::json;
 
 use super::{app_error::AppError, doctor, events_reference::rows, process::print};
 use crate::{
-    cli::{ExplainOptions, docs, flags::FlagTable},
+    cli::{
+        ExplainOptions, docs,
+        flags::{FlagTable, acr_credential_provider, health_probe_proxy, node_manager},
+    },
     cloud_provider::{Registry, registry::ReferenceTopic},
     serving,
 };
@@ -41,10 +44,10 @@ fn topics(registry: &Registry) -> Vec<ReferenceTopic> {
     let metrics = serving::metrics_reference(&registry.metrics());
     let pages = [
         ("metric", metrics.split("\n## Buckets").next().unwrap_or_default().to_owned()),
-        ("flag", docs::flags(&FlagTable::new(registry.flags()))),
-        ("flag of cloud-node-manager", docs::node_manager()),
-        ("flag of health-probe-proxy", docs::health_probe_proxy()),
-        ("flag of acr-credential-provider", docs::acr_credential_provider()),
+        ("flag", docs::flag_table(FlagTable::new(registry.flags()).sections())),
+        ("flag of cloud-node-manager", docs::flag_table(&node_manager::sections())),
+        ("flag of health-probe-proxy", docs::flag_table(health_probe_proxy::SECTIONS)),
+        ("flag of acr-credential-provider", docs::flag_table(acr_credential_provider::SECTIONS)),
         ("check of doctor", doctor::reference_page(&checks)),
     ];
     let of_pages = pages.into_iter().flat_map(|(kind, page)| ReferenceTopic::rows(kind, 1, &page));

@@ -1,58 +1,79 @@
 //! The reference pages that derive from the tables here. Pure: a table in, Markdown out. `tests/reference_docs.rs` compares them
 //! with the files.
 
+use std::collections::BTreeSet;
+
 use super::{
     controllers,
     feature_gates::{self, FeatureSpec},
     flags::{FlagSection, FlagSpec, FlagTable, acr_credential_provider, health_probe_proxy, node_manager},
+    version::{NAME, NODE_MANAGER},
 };
 
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
 
-/// How flags are written, on every page of them.
-const WRITING: &str = "`_` and `-` are equivalent in names. Write a value after `=` or, except for switches, as the next argument. \
+/// Start of the page of flags: its columns, and how flags are written.
+const FLAGS_INTRO: &str = "Flags of `cloud-controller-manager` and of its subcommands `cloud-node-manager`, `health-probe-proxy` and \
+     `acr-credential-provider`, which are also programs under these names. Names, types and defaults are the same as in the Go \
+     programs of these names unless a row says otherwise. In the column of a program, `yes` means that it has the flag with the \
+     default of the row; another value is its own default, `\"\"` an empty one. A program with an empty cell lacks the flag.\n\n\
+     `_` and `-` are equivalent in names. Write a value after `=` or, except for switches, as the next argument. \
      Durations use Go's syntax, for example `1m30s`. Lists are comma-separated, and you can repeat the flag to add to them; of any \
-     other flag the last value applies. A bad value or an unknown flag ends the program with exit code 1.\n";
+     other flag the last value applies. A bad value or an unknown flag ends the program with exit code 1. `health-probe-proxy` accepts \
+     its ports with one dash, too. The one argument of `acr-credential-provider` in addition to its flags is the path of `azure.json`.\n";
 
-/// `docs/reference/flags.md`, for a binary with these flags.
+/// Name of a program, with its flags.
+type ProgramFlags<'a> = (&'static str, &'a [FlagSection]);
+
+/// Returns the text of `docs/reference/flags.md`, for a binary with these flags.
 pub fn flags(table: &FlagTable) -> String {
-    let intro = "Names, types and defaults are the same as in the Go cloud-controller-manager unless a row says otherwise.";
-    flag_page("Flags", intro, table.sections())
+    let of_nodes = node_manager::sections();
+    let programs: [ProgramFlags<'_>; 4] = [
+        (NAME, table.sections()),
+        (NODE_MANAGER, &of_nodes),
+        (super::health_probe_proxy::NAME, health_probe_proxy::SECTIONS),
+        (super::acr_credential_provider::NAME, acr_credential_provider::SECTIONS),
+    ];
+    let columns = programs.map(|(program, _)| program).join(" | ");
+    let head = format!("| Flag | Value | Default | {columns} | Meaning |\n|---|---|---|---|---|---|---|---|\n");
+    let mut page = format!("# Flags\n\n{GENERATED}\n\n{FLAGS_INTRO}");
+    let mut described = BTreeSet::new();
+    for section in programs.iter().flat_map(|(_, sections)| *sections) {
+        let specs = section.flags.iter().filter(|spec| described.insert(spec.name));
+        let rows: String = specs.map(|spec| flag_row(spec, &programs)).collect();
+        if !rows.is_empty() {
+            page += &format!("\n## {}\n\n{head}{rows}", section.title);
+        }
+    }
+    page
 }
 
-/// `docs/reference/cloud-node-manager.md`.
-pub fn node_manager() -> String {
-    let intro = "Flags of `cloud-controller-manager cloud-node-manager`, and of the program when it is called `cloud-node-manager`. Names, \
-         types and defaults are the same as in Azure's Go cloud-node-manager unless a row says otherwise.";
-    flag_page("Flags of cloud-node-manager", intro, &node_manager::sections())
+/// Returns one table of the flags of a program, without the other programs.
+pub fn flag_table(sections: &[FlagSection]) -> String {
+    let specs = sections.iter().flat_map(|section| section.flags.iter());
+    let rows: String = specs.map(|spec| row(&flag_cells(spec).each_ref().map(String::as_str))).collect();
+    format!("| Flag | Value | Default | Meaning |\n|---|---|---|---|\n{rows}")
 }
 
-/// `docs/reference/health-probe-proxy.md`.
-pub fn health_probe_proxy() -> String {
-    let intro = "Flags of `cloud-controller-manager health-probe-proxy`, and of the program when it is called `health-probe-proxy`. Those for \
-         ports have the names and defaults of Azure's Go health-probe-proxy, and one dash will do.";
-    flag_page("Flags of health-probe-proxy", intro, health_probe_proxy::SECTIONS)
+fn flag_row(spec: &FlagSpec, programs: &[ProgramFlags<'_>]) -> String {
+    let [names, value, default, mut meaning] = flag_cells(spec);
+    let mut cells = vec![names, value, default];
+    for (program, sections) in programs {
+        let of_program = sections.iter().flat_map(|section| section.flags.iter()).find(|it| it.name == spec.name);
+        cells.push(of_program.map_or_else(String::new, |it| match it.default {
+            default if default == spec.default => "yes".to_owned(),
+            "" => "`\"\"`".to_owned(),
+            default => format!("`{default}`"),
+        }));
+        let reason = of_program.and_then(|it| it.ignored).filter(|_| spec.ignored.is_none());
+        meaning.extend(reason.map(|reason| format!(" **Accepted without effect** by {program}: {reason}.")));
+    }
+    cells.push(meaning);
+    row(&cells.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// `docs/reference/acr-credential-provider.md`.
-pub fn acr_credential_provider() -> String {
-    let intro = "Flags of `cloud-controller-manager acr-credential-provider`, and of the program when it is called `acr-credential-provider`. \
-         The one argument beside them is the path of `azure.json`. Names and defaults are the same as in Azure's Go \
-         acr-credential-provider unless a row says otherwise.";
-    flag_page("Flags of acr-credential-provider", intro, acr_credential_provider::SECTIONS)
-}
-
-fn flag_page(title: &str, intro: &str, sections: &[FlagSection]) -> String {
-    let page = format!("# {title}\n\n{GENERATED}\n\n{intro} {WRITING}");
-    page + &sections.iter().map(flag_table).collect::<String>()
-}
-
-fn flag_table(section: &FlagSection) -> String {
-    let head = format!("\n## {}\n\n| Flag | Value | Default | Meaning |\n|---|---|---|---|\n", section.title);
-    head + &section.flags.iter().map(flag_row).collect::<String>()
-}
-
-fn flag_row(spec: &FlagSpec) -> String {
+/// Returns names, value, default and meaning of a flag.
+fn flag_cells(spec: &FlagSpec) -> [String; 4] {
     let mut names = vec![format!("`--{}`", spec.name)];
     names.extend(spec.short.map(|letter| format!("`-{letter}`")));
     names.extend(spec.aliases.iter().map(|alias| format!("`--{alias}`")));
@@ -60,7 +81,7 @@ fn flag_row(spec: &FlagSpec) -> String {
     let mut meaning = spec.help.to_owned();
     meaning.extend(spec.ignored.map(|reason| format!(" **Accepted without effect:** {reason}.")));
     meaning.extend(spec.deprecated.map(|advice| format!(" **Deprecated:** {advice}.")));
-    row(&[&names.join(", "), &format!("`{}`", spec.placeholder), &default, &meaning])
+    [names.join(", "), format!("`{}`", spec.placeholder), default, meaning]
 }
 
 /// `docs/reference/feature-gates.md`.

@@ -1,8 +1,9 @@
 //! The Azure provider.
 //!
 //! In: `azure.json` and the process's parts. Out: [`factory`], which makes a `CloudProvider`, and [`diagnostics`] for the commands.
-//! Reads go down this list and never come back: `load_balancer, routes → planner → instances → inventory → arm → auth → transport`;
-//! `config`, `node` and `arm::documents` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
+//! Reads go down this list and never come back: `load_balancer, routes → instances → inventory → arm → auth → transport`;
+//! `planner`, which decides, names only `config`, `node` and [`model`], the plain data below all of them. A [`session::Session`] is one
+//! configuration at work; [`provider`] swaps sessions.
 
 pub mod acr;
 mod admission;
@@ -10,6 +11,7 @@ pub mod arm;
 pub mod auth;
 pub mod check;
 pub mod config;
+pub mod config_source;
 pub mod diagnostics;
 mod gauges;
 pub mod instances;
@@ -18,6 +20,7 @@ pub mod load_balancer;
 mod local;
 pub mod metadata;
 pub mod metrics;
+pub mod model;
 pub mod node;
 pub mod operation_metrics;
 pub mod out_of_service;

@@ -8,8 +8,8 @@ use cloud_controller_manager::{
     cloud_provider::registry::{IdentityBindingConfig, ImageCredentialConfig},
     providers::azure::{
         acr::{ImageCredentialWires, provide_with},
-        arm::ArmTransport,
         auth::{AuthError, PinnedHost},
+        transport::ArmTransport,
     },
     sandbox::azure::{Endpoint, registry::password},
 };

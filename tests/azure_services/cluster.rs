@@ -20,8 +20,8 @@ use cloud_controller_manager::{
     metrics::Metrics,
     providers::azure::{
         AzureCloud,
-        arm::ResourceId,
         config::{AzureConfig, ConfigTexts, EnvironmentOverrides, offline_report},
+        model::ResourceId,
     },
     runtime::{
         clock::{Clock, WallJump},

@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cloud_controller_manager::{
-    providers::azure::arm::ArmTransportError,
+    providers::azure::transport::ArmTransportError,
     sandbox::{
         api_server::ApiServer,
         azure::{Azure, entra::Principal},

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use cloud_controller_manager::{
     app::manager::ClientSource,
     cloud_provider::{PlannedWrite, WritePlan},
-    providers::azure::arm::{ArmTransport, ArmTransportError, PlanWitness},
+    providers::azure::transport::{ArmTransport, ArmTransportError, PlanWitness},
     runtime::leader_election::Leadership,
     sandbox::{
         api_server::ApiServer,

@@ -25,13 +25,9 @@ const LISTS: [(&str, Derive); 7] = [
     ("annotations", annotations),
     ("json_keys", || source_keys::read("json_keys")),
 ];
-/// Programs and the pages of their flags.
-const FLAG_PAGES: [(&str, &str); 4] = [
-    ("cloud-controller-manager", "flags.md"),
-    ("cloud-node-manager", "cloud-node-manager.md"),
-    ("health-probe-proxy", "health-probe-proxy.md"),
-    ("acr-credential-provider", "acr-credential-provider.md"),
-];
+/// Programs in the order of their columns on the page of flags, from index 4 on.
+const PROGRAMS: [&str; 4] =
+    ["cloud-controller-manager", "cloud-node-manager", "health-probe-proxy", "acr-credential-provider"];
 /// Commands that have flags in their help only.
 const COMMANDS: [&str; 7] = ["check-config", "doctor", "explain", "orphans", "plan", "status", "support-bundle"];
 /// Files that define annotations without a page.
@@ -81,20 +77,26 @@ fn code(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Returns each program with the rows of its flags.
-fn flag_rows() -> impl Iterator<Item = (&'static str, Vec<String>)> {
-    FLAG_PAGES.into_iter().flat_map(|(program, name)| rows(&page(name)).into_iter().map(move |row| (program, row)))
+/// Returns each program with the names of its flags and their defaults there.
+fn program_flags() -> impl Iterator<Item = (&'static str, Vec<String>, String)> {
+    rows(&page("flags.md")).into_iter().flat_map(|row| {
+        let programs = PROGRAMS.into_iter().zip(row[4..].to_vec()).filter(|(_, cell)| !cell.is_empty());
+        programs.map(move |(program, cell)| {
+            let default = if cell == "yes" { &row[3] } else { &cell };
+            (program, code(&row[1]), default.trim_matches(['`', '"']).to_owned())
+        })
+    })
 }
 
 fn flags() -> Vec<String> {
     let names =
-        |(program, row): (&'static str, Vec<String>)| code(&row[1]).into_iter().map(move |flag| format!("{program} {flag}"));
-    flag_rows().flat_map(names).chain(COMMANDS.into_iter().flat_map(flags_in_help)).collect()
+        program_flags().flat_map(|(program, names, _)| names.into_iter().map(move |flag| format!("{program} {flag}")));
+    names.chain(COMMANDS.into_iter().flat_map(flags_in_help)).collect()
 }
 
 /// Returns each flag under its first name, with its default.
 fn defaults() -> Vec<String> {
-    flag_rows().map(|(program, row)| format!("{program} {}={}", code(&row[1])[0], row[3].trim_matches('`'))).collect()
+    program_flags().map(|(program, names, default)| format!("{program} {}={default}", names[0])).collect()
 }
 
 fn flags_in_help(command: &str) -> Vec<String> {

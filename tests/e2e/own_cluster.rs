@@ -20,7 +20,8 @@ use cloud_controller_manager::{
     providers::azure::{
         arm::{Budget, BudgetSettings},
         auth::ReqwestTransport,
-        config::{AzureConfig, ConfigLoader, ConfigSource, EnvironmentOverrides},
+        config::{AzureConfig, EnvironmentOverrides},
+        config_source::{ConfigLoader, ConfigSource},
         session::{Session, SessionDeps},
         transport::ReadOnlyTransport,
     },

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use cloud_controller_manager::{
-    providers::azure::arm::{ApiType, Precondition, ResourceId, api, compute, network},
+    providers::azure::{
+        arm::Precondition,
+        model::{ApiType, ResourceId, api, compute, network},
+    },
     runtime::clock::Clock,
     sandbox::azure::{AzureOptions, topology::Topology, world::World},
 };

@@ -14,7 +14,8 @@ use cloud_controller_manager::{
         session::{Session, SessionDeps},
     },
     runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
-    sandbox::{api_server::ApiServer, azure::Azure, in_process::InProcess},
+    sandbox::{api_server::ApiServer, azure::Azure},
+    sandbox_demo::in_process::InProcess,
 };
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;

@@ -7,13 +7,8 @@ use std::{collections::BTreeSet, fs, process::Command};
 
 use crate::guides::blocks::{Block, root};
 
-/// Pages that name the flags of the program and of its subcommands.
-const FLAGS: [&str; 4] = [
-    "docs/reference/flags.md",
-    "docs/reference/cloud-node-manager.md",
-    "docs/reference/health-probe-proxy.md",
-    "docs/reference/acr-credential-provider.md",
-];
+/// Page that names the flags of the program and of its subcommands.
+const FLAGS: &str = "docs/reference/flags.md";
 /// Flags of subcommands that no page lists, and of the demo.
 const OTHER_FLAGS: &str = "--online --strict --help --version --exit-when-ready --all --diff --report \
     --output --url --token-file --service-account --file --insecure-skip-tls-verify";
@@ -61,8 +56,8 @@ pub(crate) fn targets() -> BTreeSet<String> {
 }
 
 fn flags() -> BTreeSet<String> {
-    let pages = FLAGS.map(|page| fs::read_to_string(root().join(page)).unwrap()).concat();
-    let quoted = pages.split('`').filter(|text| text.starts_with("--"));
+    let page = fs::read_to_string(root().join(FLAGS)).unwrap();
+    let quoted = page.split('`').filter(|text| text.starts_with("--"));
     let name = |text: &str| text.split(['=', ' ', '[']).next().unwrap_or_default().to_owned();
     quoted.map(name).chain(OTHER_FLAGS.split_whitespace().map(str::to_owned)).collect()
 }

@@ -29,7 +29,7 @@ fn account_calls(account: &str) -> BTreeSet<Grant> {
         // controllers/route/reconcile.rs: a Node that --node-filter-requirements hides
         calls.push(["cluster", "", "nodes", "*", "get"]);
     } else {
-        // providers/azure/out_of_service.rs, providers/azure/load_balancer/{lease,engine/rule_record_store}.rs, providers/azure/config/source.rs
+        // providers/azure/out_of_service.rs, providers/azure/load_balancer/{lease,engine/rule_record_store}.rs, providers/azure/config_source.rs
         calls.extend(["get", "patch"].map(|verb| ["cluster", "", "nodes", "*", verb]));
         calls.push(["cluster", "", "services", "*", "get"]);
         calls.push([NAMESPACE, "coordination.k8s.io", "leases", "*", "create"]);

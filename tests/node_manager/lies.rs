@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use cloud_controller_manager::providers::azure::arm::ArmTransportError;
+use cloud_controller_manager::providers::azure::transport::ArmTransportError;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 //! In: the sources of product, sandbox and tests, and the pages. Out: failures with file, line and what to write instead. Each check has
 //! one number for the product, one for the tests and one for the pages in `language/bars.txt`, which may only fall.
 
-mod docs;
+pub(crate) mod docs;
 mod lexer;
 mod names;
 mod pages;

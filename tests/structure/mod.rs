@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod cases;
-mod language;
+pub(crate) mod language;
 mod locks;
 pub(crate) mod parts;
 pub(crate) mod source;

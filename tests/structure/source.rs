@@ -1,6 +1,6 @@
 //! The product code as a graph: which file names which, and which types each defines.
 //!
-//! In: `src`, without the sandbox and without tests. Out: [`Sources`]. Paths in macro calls are not seen: they are tokens to the parser.
+//! In: `src` without tests, with or without the sandbox. Out: [`Sources`]. Paths in macro calls are not seen: they are tokens to the parser.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,10 +39,19 @@ pub(crate) struct Sources {
 impl Sources {
     /// Reads the product code below `src`.
     pub(crate) fn read() -> Self {
+        Self::read_where(is_product)
+    }
+
+    /// Reads the product code and the sandbox.
+    pub(crate) fn with_sandbox() -> Self {
+        Self::read_where(is_source)
+    }
+
+    fn read_where(is_wanted: fn(&Path) -> bool) -> Self {
         let mut files = BTreeMap::new();
         let all = files_with_extension(Path::new("src"), "rs");
         let modules: BTreeSet<ModulePath> = all.iter().map(|path| module_of(path)).collect();
-        for path in all.iter().filter(|path| is_product(path)) {
+        for path in all.iter().filter(|path| is_wanted(path)) {
             let module = module_of(path);
             files.insert(module.clone(), read_file(path, &module, &modules));
         }
@@ -84,10 +93,20 @@ pub(crate) fn is_test(path: &Path) -> bool {
     path.iter().any(is_test)
 }
 
-/// Returns `true` unless the file belongs to the tests or the sandbox, or is the root of the crate or of the program.
-pub(crate) fn is_product(path: &Path) -> bool {
+/// Returns `true` for files of the sandbox and of its demo.
+pub(crate) fn is_sandbox(path: &Path) -> bool {
+    path.to_string_lossy().starts_with("src/sandbox")
+}
+
+/// Returns `true` unless the file belongs to the tests, or is the root of the crate or of the program.
+fn is_source(path: &Path) -> bool {
     let is_root = path.ends_with("src/main.rs") || path.ends_with("src/lib.rs");
-    !is_test(path) && !path.starts_with("src/sandbox") && !is_root
+    !is_test(path) && !is_root
+}
+
+/// Returns `true` for sources outside of the sandbox.
+pub(crate) fn is_product(path: &Path) -> bool {
+    is_source(path) && !is_sandbox(path)
 }
 
 fn module_of(path: &Path) -> ModulePath {

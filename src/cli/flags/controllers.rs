@@ -9,9 +9,9 @@ declare_flags! {
         "Controllers to run: '*' stands for all, 'name' enables one, '-name' disables one; the first mention of a \
          name counts.";
     ENABLE_NODE_CONTROLLER: bool = "enable-node-controller" "true"
-        "Whether the node controller runs. Set to false where a cloud-node-manager on each node initialises it.";
+        "Whether the node controller runs. Set to false where a cloud-node-manager on each node initializes it.";
     CONCURRENT_NODE_SYNCS: i32 = "concurrent-node-syncs" "64"
-        "Nodes that are initialised at a time. Upstream's default is 1.";
+        "Nodes that are initialized at a time. Upstream's default is 1.";
     CONCURRENT_NODE_STATUS_UPDATES: i32 = "concurrent-node-status-updates" "0"
         "Nodes whose addresses are refreshed at a time; 0: as many as --concurrent-node-syncs.";
     NODE_STATUS_UPDATE_FREQUENCY: Duration = "node-status-update-frequency" "5m"
@@ -28,7 +28,7 @@ declare_flags! {
     CONCURRENT_NODE_LIFECYCLE_SYNCS: i32 = "concurrent-node-lifecycle-syncs" "100"
         "Nodes that the node-lifecycle controller checks at a time. Upstream's default is 1, so that a slow answer of the cloud delays all \
          other nodes.";
-    NODE_SYNC_PERIOD: Duration = "node-sync-period" "0s" "Once the period of node synchronisation."
+    NODE_SYNC_PERIOD: Duration = "node-sync-period" "0s" "Once the period of node synchronization."
         [ignored("upstream has ignored it for years")] [deprecated("remove it")];
     NODE_DELETION_GRACE_PERIOD: Duration = "node-deletion-grace-period" "30s"
         "How long an instance must be known to be gone, counted from the first of two confirmations, before its \
@@ -47,7 +47,7 @@ declare_flags! {
     ROUTE_RECONCILIATION_PERIOD: Duration = "route-reconciliation-period" "10s"
         "How often routes are compared with the cloud when nothing has changed, unless they are watch-driven.";
     CONCURRENT_SERVICE_SYNCS: i32 = "concurrent-service-syncs" "0"
-        "Services that are synchronised at a time; 0: as many as the provider can take. Upstream's default is 1. With \
+        "Services that are synchronized at a time; 0: as many as the provider can take. Upstream's default is 1. With \
          --cloud-provider=azure 1 means 0: Azure's build of the Go program accepts no other value, so that it says nothing.";
     LOAD_BALANCER_CLASS: String = "load-balancer-class" ""
         "Class in spec.loadBalancerClass of Services that get their load balancers here, such as example.com/azure; empty: none, as \

@@ -5,13 +5,13 @@
 use super::{FlagSection, FlagSpec, cloud, controllers, declare_flags, generic, logging, serving};
 
 declare_flags! {
-    NODE_NAME: String = "node-name" "" "Name of this machine's Node; empty: the host name. Lower-cased either way.";
+    NODE_NAME: String = "node-name" "" "Name of this machine's Node, lower-cased. Empty selects the host name.";
     USE_INSTANCE_METADATA: bool = "use-instance-metadata" "true"
-        "Whether the machine asks the cloud's metadata service what it is. false: it asks the cloud's API, with the \
+        "Read the machine's properties from the cloud's metadata service. false reads them from the cloud's API, with the \
          credentials in --cloud-config.";
     WAIT_ROUTES: bool = "wait-routes" "false"
-        "Whether the Node keeps its uninitialized taint until there is a route to its pods: until its condition \
-         NetworkUnavailable is False.";
+        "Keep the uninitialized taint of the Node until there is a route to its pods: until its condition NetworkUnavailable \
+         is False.";
     WINDOWS_SERVICE: bool = "windows-service" "false"
         "Reports to the service control manager of Windows. Other systems have none, and the flag has no effect there.";
 }

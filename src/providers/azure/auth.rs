@@ -6,7 +6,7 @@
 //! ```text
 //! config + environment ─ cloud (+ /metadata/endpoints) ─► CloudEndpoints
 //!                      └ credential_config ─► entra | managed_identity | data_plane | key_vault ─ token::CachedTokens ─► TokenSource
-//!                                        └ all through one arm::ArmTransport (reqwest_transport: the real one)
+//!                                        └ all through one transport::ArmTransport (reqwest_transport: the real one)
 //! ```
 
 mod assertion;

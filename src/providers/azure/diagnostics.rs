@@ -26,16 +26,15 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    arm::ArmTransport,
     auth::ReqwestTransport,
     check,
-    config::{AzureConfig, ConfigFinding, ConfigLoader, ConfigReport, EnvironmentOverrides, offline_report},
+    config::{AzureConfig, ConfigFinding, ConfigReport, EnvironmentOverrides, offline_report},
+    config_source::ConfigLoader,
     load_balancer::lease::plan::NAME as LEASE_NAME,
     node,
-    planner::load_balancer::rule_records::CONFIG_MAP as RECORDS_NAME,
-    planner::load_balancer::settings::LoadBalancerSettings,
+    planner::load_balancer::{rule_records::CONFIG_MAP as RECORDS_NAME, settings::LoadBalancerSettings},
     provider::{environment, source},
-    transport::ReadOnlyTransport,
+    transport::{ArmTransport, ReadOnlyTransport},
 };
 use crate::cloud_provider::diagnostics::{
     CheckReport, DiagnosticCheck, DiagnosticFinding, DiagnosticRequest, Examination, FindingState, OrphanReport,

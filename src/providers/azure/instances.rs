@@ -2,7 +2,7 @@
 //!
 //! In: Nodes and the inventory. Out: [`AzureInstances`], which implements [`crate::cloud_provider`]'s `InstancesV2` (in
 //! `v2`). The decisions are made by pure functions of plain data: [`ownership`] (the owner of a Node), [`describe`] (its
-//! metadata), [`existence`] (whether the machine exists and runs), [`provider_id`] and [`errors`].
+//! metadata), [`existence`] (whether the machine exists and runs) and [`errors`].
 
 pub mod describe;
 pub mod errors;
@@ -10,7 +10,6 @@ pub mod existence;
 #[cfg(test)]
 pub(in crate::providers::azure) mod fixtures;
 pub mod ownership;
-pub mod provider_id;
 #[cfg(all(test, feature = "sandbox"))]
 #[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests;

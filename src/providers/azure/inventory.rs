@@ -16,7 +16,6 @@
 mod build;
 mod denial;
 mod existence;
-mod machine;
 mod names;
 mod plan;
 mod query;
@@ -40,9 +39,8 @@ use std::{
 };
 
 use futures::future::join_all;
-pub use machine::{Machine, MachineInterface, MachineIpConfiguration, MachineKind};
 use parking_lot::Mutex;
-pub use query::{Freshness, LookupError, MachineExistence, MachineQuery};
+pub use query::{Freshness, MachineExistence};
 use query::{PendingQuery, QueryEvaluation};
 use read::{ArmRead, ArmReadPayload};
 use resolve::QueryView;
@@ -53,7 +51,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency};
+use super::{
+    arm::{ArmClient, Urgency},
+    model::{ArmError, ArmErrorClass, ArmResult, LookupError, Machine, MachineQuery, ResourceId},
+};
 use crate::{cloud_provider::SecondLook, runtime::clock::Clock, status::InventoryStatus};
 
 /// Reads in flight at once. The budget decides when each may go.

@@ -8,6 +8,9 @@ use parking_lot::Mutex;
 
 use crate::metrics::{Metric, MetricTable, Registry, RegistryError, declare_metrics};
 
+/// Label for all values that the operator did not choose.
+pub(super) const OTHER: &str = "other";
+
 /// Number of ended subjects that keep their series, so that their last values can still be read.
 const MAX_ENDED_SERIES: usize = 100;
 

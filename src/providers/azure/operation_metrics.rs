@@ -7,7 +7,7 @@ use std::{future::Future, pin::Pin};
 
 use tokio::time::Instant;
 
-use super::{arm::api, metrics::AzureMetrics};
+use super::{metrics::AzureMetrics, model::api};
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
 /// Labels of an operation.

@@ -16,9 +16,10 @@ use serde::Deserialize;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
-    arm::{ApiType, ArmClient, ResourceId, api, spelling},
+    arm::ArmClient,
     instances::{errors, ownership},
-    inventory::{Freshness, Inventory, MachineKind},
+    inventory::{Freshness, Inventory},
+    model::{ApiType, MachineKind, ResourceId, api, spelling},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, PodCidrMaskSizes, PodCidrMasks},

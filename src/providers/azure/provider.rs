@@ -32,9 +32,10 @@ use self::{
 use super::{
     NAME,
     admission::{DiskLabeler, ServiceValidator},
-    arm::{ArmTransport, Budget, BudgetSettings},
+    arm::{Budget, BudgetSettings},
     auth::ReqwestTransport,
-    config::{self, AzureConfig, ConfigLoader, EnvironmentOverrides},
+    config::{AzureConfig, EnvironmentOverrides},
+    config_source::{self, ConfigLoader},
     gauges,
     load_balancer::{
         cluster_watches::{self, ClusterWatches, SERVICE_LIST_LIMITS, node_labels_read, service_labels_read},
@@ -46,7 +47,7 @@ use super::{
     node, out_of_service,
     session::{Session, SessionDeps},
     session_proxy,
-    transport::ReadOnlyTransport,
+    transport::{ArmTransport, ReadOnlyTransport},
 };
 use crate::{
     cloud_provider::{
@@ -266,7 +267,7 @@ impl AzureCloud {
     async fn follow(self, config: Arc<AzureConfig>, context: ProviderContext) {
         let (sender, mut receiver) = watch::channel(config);
         let loader = self.loader(context.client.clone());
-        let looking = config::follow(loader, context.shutdown.clone(), sender, &self.inner.load_error);
+        let looking = config_source::follow(loader, context.shutdown.clone(), sender, &self.inner.load_error);
         let applying = async {
             while receiver.changed().await.is_ok() {
                 let config = Arc::clone(&receiver.borrow_and_update());

@@ -8,10 +8,12 @@
 //!        ─► listing ◄── node_history, table
 //! ```
 //! [`super::planner::routes`] decides and is pure; `table` reads, caches and writes; `commit` gathers what comes while a write is in
-//! flight, as [`super::arm::batch`] has it. The table's association with subnets is never touched.
+//! flight, as [`super::arm::batch`] has it; `blame` finds the changes that a rejection names.
+//! The table's association with subnets is never touched.
 //!
 //! Upstream: `pkg/provider/azure_routes.go`.
 
+mod blame;
 mod commit;
 mod table;
 
@@ -20,13 +22,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 
 use self::{commit::RouteCommitter, table::RouteTableStore};
 use super::{
-    arm::{ArmClient, ResourceId},
+    arm::ArmClient,
     instances::{errors, ownership},
-    inventory::{Freshness, Inventory, LookupError, Machine, MachineQuery},
+    inventory::{Freshness, Inventory},
+    model::{LookupError, Machine, MachineQuery, ResourceId},
     node,
     operation_metrics::{OperationLabels, OperationTimer},
     planner::routes::{
@@ -44,6 +46,7 @@ use crate::{
         clock::Clock,
         store::{InformerStore, ObjectKey},
     },
+    status::{RoutesProblem, RoutesStatus},
 };
 
 /// Message without a configured table.
@@ -86,10 +89,10 @@ impl AzureRoutes {
     }
 
     /// Returns the state for the status page.
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> RoutesStatus {
         match &self.committer {
-            Some(committer) => committer.status(),
-            None => json!({"problem": NO_TABLE}),
+            Some(committer) => RoutesStatus::Table(committer.status()),
+            None => RoutesStatus::Unconfigured(RoutesProblem { problem: NO_TABLE.to_owned() }),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Samples for tests of this provider: what ARM answers, and a client of it.
 
-use super::arm::{ArmError, ArmErrorClass};
+use super::model::{ArmError, ArmErrorClass};
 
 /// An error of this class, as ARM answers it to `PUT /x`.
 pub(super) fn arm_error(class: ArmErrorClass, code: &str, message: &str) -> ArmError {

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    arm::{ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, CredentialTokens},
+    arm::{ArmClient, ArmClientDeps, ArmSettings, Budget, CredentialTokens},
     auth::{self, ArmConnection, ArmCredentials, AuthError, CloudEndpoints},
     config::AzureConfig,
     instances::AzureInstances,
@@ -17,6 +17,7 @@ use super::{
     planner::routes::settings::RouteSettings,
     pod_cidr_masks::AzurePodCidrMasks,
     routes::AzureRoutes,
+    transport::ArmTransport,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -146,7 +147,7 @@ impl Session {
             resource_manager: self.cloud.resource_manager.clone(),
             inventory: self.inventory.status(),
             load_balancers: self.load_balancers.as_ref().map(|balancers| balancers.status()),
-            routes: self.routes.status(),
+            routes: Some(self.routes.status()),
             request_budget: self.budget.status(),
         }
     }

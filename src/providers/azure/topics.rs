@@ -3,7 +3,7 @@
 //! In: the reference pages, and the tables without a page. Out: one topic for each row.
 
 use super::{
-    config,
+    config_source,
     load_balancer::{events, explain},
     metadata::describe::{LABEL_INTERCONNECT_GROUP, LABEL_SUB_FAULT_DOMAIN},
     node::{LABEL_FAULT_DOMAIN, LABEL_MANAGED, LABEL_RESOURCE_GROUP},
@@ -16,7 +16,7 @@ use crate::cloud_provider::registry::ReferenceTopic;
 pub fn topics() -> Vec<ReferenceTopic> {
     let mut topics = ReferenceTopic::rows("Azure error", 2, &explain::reference_page());
     topics.extend(ReferenceTopic::rows("annotation", 1, &annotations::reference_page()).into_iter().map(with_prefix));
-    topics.extend(ReferenceTopic::rows("configuration of Azure", 1, &config::reference_page()));
+    topics.extend(ReferenceTopic::rows("configuration of Azure", 1, &config_source::reference_page()));
     topics.extend(events::EVENTS.iter().chain(out_of_service::events::EVENTS).map(ReferenceTopic::event));
     topics.extend(NODE_NAMES.iter().map(|(kind, name, meaning)| ReferenceTopic::object_name(kind, name, meaning)));
     topics

@@ -13,7 +13,7 @@ use super::{
     shape,
     store::Store,
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Completes the document `body` that replaces `old`.
 pub fn document(

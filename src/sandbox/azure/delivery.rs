@@ -16,7 +16,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::faults::Effect;
-use crate::providers::azure::arm::ArmTransportError;
+use crate::providers::azure::transport::ArmTransportError;
 
 /// Lifetime of a connection after the first half of a body, so that the client gets that half.
 const LAST_BREATH: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{kinds, private_link, shape, store::Store};
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 const LOAD_BALANCERS: &str = "microsoft.network/loadbalancers";
 const PUBLIC_IPS: &str = "microsoft.network/publicipaddresses";

@@ -20,7 +20,7 @@ use super::{
     throttle::{Throttle, ThrottledRequest},
     write::{self, Write},
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Denied actions (`*` matches any text) at or below a scope, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use super::{
     request::MOST_BYTES,
 };
 use crate::{
-    providers::azure::arm::ArmTransportError,
+    providers::azure::transport::ArmTransportError,
     runtime::shutdown::Shutdown,
     sandbox::serve::{Certificates, handshake},
 };

@@ -15,7 +15,7 @@ use super::{
     store::Store,
     write::{self, Write},
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 const POOLS: &str = "backendAddressPools";
 const INTERFACES: [&str; 2] =

@@ -9,7 +9,7 @@ use super::{
     store::{Document, InvalidDocument, Store},
     topology::uuid,
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// The list of a service's connections.
 pub const CONNECTIONS: &str = "privateEndpointConnections";

@@ -12,7 +12,7 @@ use super::{
     store::Document,
     view::{self, Expand},
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Responds to a GET request.
 pub fn answer(state: &State, request: &ArmRequest, target: &Target) -> Result<Answer, Refusal> {

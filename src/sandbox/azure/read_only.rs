@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Map, Value, json};
 
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     ResourceId,
     body::{self, read_only},
 };

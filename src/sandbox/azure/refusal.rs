@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Names and values of response headers.
 pub type Headers = Vec<(&'static str, String)>;

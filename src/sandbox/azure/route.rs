@@ -1,7 +1,7 @@
 //! Subject of a request's path. Pure: text in, [`Target`] out.
 
 use super::kinds;
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Subject of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,7 +31,7 @@ use super::{
     store::{InvalidDocument, Store},
     write,
 };
-use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
+use crate::providers::azure::transport::{ArmTransport, ArmTransportError};
 
 /// Other service on the same listener: token endpoints, instance metadata.
 #[async_trait]

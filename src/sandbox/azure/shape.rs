@@ -6,7 +6,7 @@ use super::{
     kinds::{self, Kind},
     private_link,
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Keys that ARM derives, in a document and in each of its parts.
 const DERIVED: &[&str] = &["etag"];

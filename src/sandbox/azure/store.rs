@@ -20,7 +20,7 @@ use super::{
     references::{References, Referrer, made_by},
     shape, view,
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Reason why a document cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@ use http::{Method, Request, Response};
 use serde_json::{Value, json};
 
 use super::{Azure, AzureOptions, canonical};
-use crate::providers::azure::arm::ArmTransport;
+use crate::providers::azure::transport::ArmTransport;
 
 /// What `$NET/` is short for, in tests.
 const RECORDED: &str = include_str!("tests/recorded.json");

@@ -23,7 +23,7 @@ pub use config::{Endpoints, Login, Reach};
 pub use machine::{IpConfiguration, Machine, Power};
 pub use names::{computer_name, uuid};
 
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Kind of a pool's machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

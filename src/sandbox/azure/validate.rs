@@ -24,7 +24,7 @@ use super::{
     shape,
     store::Store,
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Input of a check.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use super::{
     private_link, read_only,
     store::{Document, Store},
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Extent of a shown document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

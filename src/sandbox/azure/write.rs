@@ -19,7 +19,7 @@ use super::{
     shape, validate,
     view::{self, Expand},
 };
-use crate::{providers::azure::arm::ResourceId, sandbox::patch::merge};
+use crate::{providers::azure::model::ResourceId, sandbox::patch::merge};
 
 /// A write in the making.
 pub struct Write<'a> {

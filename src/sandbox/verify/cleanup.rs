@@ -6,7 +6,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{cloud::VerifiedCloud, prepare};
-use crate::providers::azure::arm::{ApiType, ArmClient, Precondition, ResourceId, api, spelling};
+use crate::providers::azure::{
+    arm::{ArmClient, Precondition},
+    model::{ApiType, ResourceId, api, spelling},
+};
 
 /// Types that rows create, in the order in which Azure lets them go.
 fn types() -> [&'static ApiType; 10] {

@@ -12,11 +12,13 @@ use crate::{
     metrics::Metrics,
     providers::azure::{
         arm::{
-            ArmBackoff, ArmClient, ArmClientDeps, ArmSettings, ArmTransport, ArmTransportError, CredentialTokens,
-            RequestCharge, RequestGate, ResourceId, TokenProvider, Urgency, api, configured_groups,
+            ArmBackoff, ArmClient, ArmClientDeps, ArmSettings, CredentialTokens, RequestCharge, RequestGate, TokenProvider,
+            Urgency, configured_groups,
         },
         auth::{self, ArmConnection},
         config::AzureConfig,
+        model::{ResourceId, api},
+        transport::{ArmTransport, ArmTransportError},
     },
     runtime::{clock::Clock, leader_election::Leadership},
 };

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::{table::Expectation, values::Variables};
 use crate::{
-    providers::azure::arm::{ArmErrorClass, spelling},
+    providers::azure::model::{ArmErrorClass, spelling},
     sandbox::azure::faults::glob,
 };
 

@@ -14,7 +14,10 @@ use super::{
     values::Variables,
     wire::{RecordingTransport, RunControl, VerifyExchange, VerifyTransport},
 };
-use crate::providers::azure::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId};
+use crate::providers::azure::{
+    arm::ArmClient,
+    model::{ArmError, ArmErrorClass, ArmResult, ResourceId},
+};
 
 /// What became of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,10 @@ use super::{
     table::{AssumptionStep, AssumptionTable, RawStep, StepVerb, set_field},
     values::Variables,
 };
-use crate::providers::azure::arm::{ApiType, Precondition, Quota, api, spelling};
+use crate::providers::azure::{
+    arm::Precondition,
+    model::{ApiType, Quota, api, spelling},
+};
 
 /// A type that rows use and the provider does not.
 static PRIVATE_ENDPOINTS: ApiType = ApiType {

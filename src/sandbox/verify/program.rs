@@ -24,7 +24,8 @@ use super::{
 use crate::{
     providers::azure::{
         auth::ReqwestTransport,
-        config::{AzureConfig, ConfigLoader, ConfigSource, EnvironmentOverrides},
+        config::{AzureConfig, EnvironmentOverrides},
+        config_source::{ConfigLoader, ConfigSource},
     },
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::azure::world::Serving,

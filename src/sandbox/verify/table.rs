@@ -150,7 +150,7 @@ pub struct Expectation {
     pub code: Option<String>,
     /// Pattern of the message of the outermost error.
     pub message: Option<String>,
-    /// [`crate::providers::azure::arm::ArmErrorClass`] that the client takes the answer for.
+    /// [`crate::providers::azure::model::ArmErrorClass`] that the client takes the answer for.
     pub class: Option<String>,
     /// Values of headers: see [`super::compare`].
     #[serde(default)]

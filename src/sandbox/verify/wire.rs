@@ -13,7 +13,10 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use crate::{
-    providers::azure::arm::{ArmTransport, ArmTransportError, spelling},
+    providers::azure::{
+        model::spelling,
+        transport::{ArmTransport, ArmTransportError},
+    },
     runtime::{shutdown::Shutdown, watch},
 };
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cloud_controller_manager::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{PrivateLinkService, Subnet},
     },

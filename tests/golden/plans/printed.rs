@@ -9,8 +9,7 @@ use cloud_controller_manager::{
     cloud_provider::WritePlan,
     controllers::service::predicates::is_host,
     providers::azure::{
-        arm::ResourceId,
-        inventory::{LookupError, Machine, MachineInterface, MachineIpConfiguration, MachineKind},
+        model::{LookupError, Machine, MachineInterface, MachineIpConfiguration, MachineKind, ResourceId},
         planner::load_balancer::{
             desired::{ServiceRequest, plan_index::PlanIndex, security_rules::listed_destinations},
             plan::{

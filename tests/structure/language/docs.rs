@@ -47,7 +47,8 @@ struct Docs<'a> {
     findings: Vec<Finding>,
 }
 
-fn doc_line(attribute: &Attribute) -> Option<String> {
+/// Returns the text of an attribute of documentation.
+pub(crate) fn doc_line(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(pair) = &attribute.meta else { return None };
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &pair.value else { return None };
     pair.path.is_ident("doc").then(|| text.value())

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::guides::blocks::files_with_extension;
+use crate::{guides::blocks::files_with_extension, structure::source::is_sandbox};
 
 /// File of the bars: one `check area count` a line; a pair without a line has the bar 0.
 const BARS: &str = "tests/structure/language/bars.txt";
@@ -58,7 +58,7 @@ impl Source {
 
     /// Returns `true` if the file belongs to the simulators.
     pub(crate) fn is_sandbox(&self) -> bool {
-        self.path.starts_with("src/sandbox") || self.path == Path::new("src/sandbox.rs")
+        is_sandbox(&self.path)
     }
 
     pub(crate) fn finding(

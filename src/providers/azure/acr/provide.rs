@@ -16,7 +16,8 @@ use crate::{
     cloud_provider::config::ImageCredentialConfig,
     providers::azure::{
         auth::{AuthError, CloudEndpoints, cloud_endpoints, federated_token, managed_identity_token},
-        config::{AzureConfig, FindingSeverity, decode, read_text},
+        config::{AzureConfig, FindingSeverity, decode},
+        config_source::read_text,
         provider::environment,
     },
 };

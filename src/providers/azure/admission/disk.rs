@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use serde::Deserialize;
 
 use super::super::{
-    arm::{ArmError, ResourceId, Urgency, api, spelling},
+    arm::Urgency,
+    model::{ArmError, ResourceId, api, spelling},
     session::Session,
     session_proxy::current_session,
 };

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::Response;
 use serde::de::DeserializeOwned;
 
-use super::{ArmError, ArmErrorClass, ArmResult, classify, error_body::one_line, request::RequestTemplate};
+use super::{classify, error_body::one_line, request::RequestTemplate};
+use crate::providers::azure::model::{ArmError, ArmErrorClass, ArmResult};
 
 /// Returns the document in a successful answer.
 pub(super) fn decode<D: DeserializeOwned>(template: &RequestTemplate, response: &Response<Bytes>) -> ArmResult<D> {

@@ -37,8 +37,13 @@ use self::{
     queue::{BudgetQueue, QueueClaim, QueueTicket},
     quota_headers::{QuotaHeaders, QuotaUpdate},
 };
-use super::{request_metrics::OTHER, retry_after::retry_after};
-use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics, runtime::clock::Clock, status::BudgetStatus};
+use super::retry_after::retry_after;
+use crate::{
+    metrics::Metrics,
+    providers::azure::metrics::{AzureMetrics, OTHER},
+    runtime::clock::Clock,
+    status::BudgetStatus,
+};
 
 /// Interval at which the gauges are updated while a bucket refills.
 const REFRESH: Duration = Duration::from_secs(10);

@@ -9,11 +9,11 @@ use http::{Method, Response};
 use jiff::Timestamp;
 
 use super::{
-    error::{ArmError, ArmErrorClass, names_a_parent},
     error_body::ErrorBody,
     error_codes::{class_of_code, is_internal},
-    retry_after, spelling,
+    retry_after,
 };
+use crate::providers::azure::model::{ArmError, ArmErrorClass, names_a_parent, spelling};
 
 /// A request, as errors name it: without its query, which may contain signatures.
 #[derive(Debug, Clone, Copy)]

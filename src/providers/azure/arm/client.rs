@@ -14,10 +14,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
 use super::{
-    ApiType, ArmError, ArmErrorClass, ArmResult, ArmSettings, ArmTransport, Precondition, RequestGate, ResourceId,
-    TokenProvider, Urgency,
+    ArmSettings, Precondition, RequestGate, TokenProvider, Urgency,
     answer::{decode, unread_result},
-    body,
     budget::{Causes, RequestCharge, RequestDelay, SendPermit, ServiceCount},
     classify::RequestLine,
     operation::WantedResult,
@@ -29,6 +27,10 @@ use super::{
 };
 use crate::{
     metrics::Metrics,
+    providers::azure::{
+        model::{ApiType, ArmError, ArmErrorClass, ArmResult, ResourceId, body},
+        transport::ArmTransport,
+    },
     runtime::{clock::Clock, leader_election::Leadership},
 };
 
@@ -103,7 +105,7 @@ struct ArmListPage<D> {
 impl ArmClient {
     /// Compares what is sent with what was planned.
     #[cfg(feature = "sandbox")]
-    pub fn witness(&self) -> Option<&dyn super::PlanWitness> {
+    pub fn witness(&self) -> Option<&dyn crate::providers::azure::transport::PlanWitness> {
         self.shared.deps.transport.witness()
     }
 

@@ -5,7 +5,7 @@
 //! (load-balancer-common-deployment-errors) and "Troubleshoot common Azure deployment errors" (azure-resource-manager/troubleshooting);
 //! `pkg/consts` of cloud-provider-azure; the resource providers' public error lists and public issues for the others.
 
-use super::{ArmError, ArmErrorClass, spelling};
+use crate::providers::azure::model::{ArmError, ArmErrorClass, spelling};
 
 /// Next step after an error of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

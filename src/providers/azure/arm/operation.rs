@@ -15,7 +15,8 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ArmError, ArmErrorClass, classify::RequestLine, error_body::ErrorBody, settings::PollingPace, url};
+use super::{classify::RequestLine, error_body::ErrorBody, settings::PollingPace, url};
+use crate::providers::azure::model::{ArmError, ArmErrorClass};
 
 /// Unusable answers in a row after which an operation's own URL is given up.
 const MOST_UNUSABLE: u32 = 3;

@@ -20,8 +20,11 @@ use self::{
     evidence::{ListVerdict, ListedWrite},
     schedule::{Waiter, WatchMove, WatchSchedule},
 };
-use super::{ApiType, PollingPace, Urgency, api, request::RequestTemplate};
-use crate::runtime::watch;
+use super::{PollingPace, Urgency, request::RequestTemplate};
+use crate::{
+    providers::azure::model::{ApiType, api},
+    runtime::watch,
+};
 
 /// Kinds whose lists show state, etag and content as a read of one does, with the cost of a page: how many writes must wait
 /// for it.

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use reqwest::Url;
 
-use super::{
-    ApiType, ArmError, ArmErrorClass, ArmResult, MaxBodySize, budget::RequestCharge, classify::RequestLine,
-    operation_length::OperationName,
+use super::{budget::RequestCharge, classify::RequestLine, operation_length::OperationName};
+use crate::providers::azure::{
+    model::{ApiType, ArmError, ArmErrorClass, ArmResult},
+    transport::MaxBodySize,
 };
 
 /// Request without the parts that differ between attempts.
@@ -97,7 +98,7 @@ impl RequestTemplate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::azure::arm::{Precondition, api};
+    use crate::providers::azure::{arm::Precondition, model::api};
 
     fn ask() -> RequestTemplate {
         RequestTemplate {

@@ -4,14 +4,14 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use super::{ArmError, request::RequestTemplate, spelling};
+use super::request::RequestTemplate;
 use crate::{
     metrics::Metrics,
-    providers::azure::metrics::{AzureMetricRows, AzureMetrics},
+    providers::azure::{
+        metrics::{AzureMetricRows, AzureMetrics, OTHER},
+        model::{ArmError, spelling},
+    },
 };
-
-/// Label for all values that the operator did not choose.
-pub(super) const OTHER: &str = "other";
 
 /// Counts for one client.
 pub(super) struct ArmRequestMetrics<'a> {

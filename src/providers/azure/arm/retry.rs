@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
-use super::{ArmError, ArmErrorClass, settings::ArmBackoff};
-use crate::runtime::backoff::ExponentialBackoff;
+use super::settings::ArmBackoff;
+use crate::{
+    providers::azure::model::{ArmError, ArmErrorClass},
+    runtime::backoff::ExponentialBackoff,
+};
 
 /// Returns the delay before the next attempt, or `None` to stop.
 ///

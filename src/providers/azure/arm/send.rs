@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
 use super::{
-    ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransportError,
+    ArmClient,
     answer::decode,
     budget::SendPermit,
     classify,
@@ -17,7 +17,11 @@ use super::{
     request::{RequestTemplate, RequestTokens},
     retry,
 };
-use crate::providers::azure::auth::AuthError;
+use crate::providers::azure::{
+    auth::AuthError,
+    model::{ArmError, ArmErrorClass, ArmResult},
+    transport::ArmTransportError,
+};
 
 impl ArmClient {
     /// Sends `template`, retrying until `deadline`, and returns the 2xx response.

@@ -4,8 +4,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 
-use super::{ArmTransport, ArmTransportError, RequestCharge, RequestGate, TokenProvider, Urgency};
-use crate::providers::azure::auth::AuthError;
+use super::{RequestCharge, RequestGate, TokenProvider, Urgency};
+use crate::providers::azure::{
+    auth::AuthError,
+    transport::{ArmTransport, ArmTransportError},
+};
 
 /// Answers every request with what the function returns.
 pub(in crate::providers::azure) struct Answers<F>(pub(in crate::providers::azure) F);

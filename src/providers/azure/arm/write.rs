@@ -10,13 +10,14 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::{
-    ArmClient, ArmError, ArmErrorClass, ArmResult,
+    ArmClient,
     answer::unread_result,
     operation::{LongRunningOperation, OperationResult, OperationStep, WantedResult},
     operation_watch::{ListForMany, WatchNews, WatchTicket},
     request::RequestTemplate,
     retry_after,
 };
+use crate::providers::azure::model::{ArmError, ArmErrorClass, ArmResult};
 
 /// Time limit of a list for many, waits for the budget included, before each polls alone.
 pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(30);

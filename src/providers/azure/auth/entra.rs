@@ -26,7 +26,7 @@ use super::{
     identity_http::IdentityHttpClient,
     token::{BearerToken, TokenFetcher},
 };
-use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
+use crate::{providers::azure::transport::ArmTransport, runtime::clock::Clock};
 
 /// Proof of an application's identity.
 #[derive(Debug, Clone)]

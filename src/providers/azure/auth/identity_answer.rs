@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::{AuthError, error::safe_line};
-use crate::providers::azure::arm::ArmTransportError;
+use crate::providers::azure::transport::ArmTransportError;
 
 /// An answer, or none.
 pub(super) type IdentityAnswer = Result<http::Response<Bytes>, ArmTransportError>;

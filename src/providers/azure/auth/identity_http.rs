@@ -15,7 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::identity_answer::IdentityAnswer;
-use crate::providers::azure::arm::ArmTransport;
+use crate::providers::azure::transport::ArmTransport;
 
 /// An HTTP client for azure_core on our wire.
 pub(super) struct IdentityHttpClient {

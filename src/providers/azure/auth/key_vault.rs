@@ -18,10 +18,7 @@ use super::{
     token::{BearerToken, TokenFetcher, TokenSource},
 };
 use crate::{
-    providers::azure::{
-        arm::{ArmTransport, ResourceId},
-        config::AuxiliaryTokenProvider,
-    },
+    providers::azure::{config::AuxiliaryTokenProvider, model::ResourceId, transport::ArmTransport},
     runtime::clock::Clock,
 };
 

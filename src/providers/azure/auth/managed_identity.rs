@@ -19,7 +19,7 @@ use super::{
     identity_answer::{TokenRequestContext, explain},
     token::{BearerToken, TokenFetcher},
 };
-use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
+use crate::{providers::azure::transport::ArmTransport, runtime::clock::Clock};
 
 const IMDS: &str = "http://169.254.169.254";
 

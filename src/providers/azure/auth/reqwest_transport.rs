@@ -23,7 +23,7 @@ use rustls::{
 
 use super::{AuthError, roots};
 use crate::{
-    providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize},
+    providers::azure::transport::{ArmTransport, ArmTransportError, MaxBodySize},
     runtime::client::with_causes,
 };
 

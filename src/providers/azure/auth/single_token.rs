@@ -13,7 +13,7 @@ use super::{
     managed_identity::{ManagedIdentityFetcher, ManagedIdentityService},
     token::{BearerToken, TokenFetcher},
 };
-use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
+use crate::{providers::azure::transport::ArmTransport, runtime::clock::Clock};
 
 /// Returns a token of an identity of this machine.
 pub async fn managed_identity_token(

@@ -9,9 +9,9 @@
 use serde::Deserialize;
 
 use crate::providers::azure::{
-    arm::ResourceId,
     config::{AzureConfig, BackendPoolType, LoadBalancerSku},
     inventory::InventorySettings,
+    model::ResourceId,
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 

@@ -15,7 +15,7 @@ use serde::{
 use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Spanned};
 
 /// Longest text that is read, in bytes: the API server takes no larger Secret.
-pub(super) const MAX_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// Lists and maps within each other; the deepest field has seven.
 const MAX_DEPTH: usize = 16;

@@ -21,7 +21,7 @@ pub struct ConfigTexts {
 }
 
 /// Returns the sources to read, by `cloudConfigType` in the file: without a file always the Secret.
-pub(super) fn sources_to_read(file: Option<&str>) -> CloudConfigType {
+pub fn sources_to_read(file: Option<&str>) -> CloudConfigType {
     file.map_or(CloudConfigType::Secret, |text| decode(text).config.cloud_config_type)
 }
 

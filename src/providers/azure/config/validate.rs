@@ -12,7 +12,7 @@ use super::{
     fields::AzureConfig,
     finding::{ConfigFinding, FindingCollector},
 };
-use crate::providers::azure::arm::documents::names::{MAX_TAGS, is_tag};
+use crate::providers::azure::model::names::{MAX_TAGS, is_tag};
 
 pub use credentials::has_credentials;
 pub use load_balancers::{missing_cluster_entry, unusable_cluster_name};

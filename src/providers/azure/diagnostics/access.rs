@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,
-    providers::azure::arm::{ArmErrorClass, ResourceId},
+    providers::azure::model::{ArmErrorClass, ResourceId},
 };
 
 /// Words in errors of certificate verifiers.

@@ -15,9 +15,10 @@ use super::{
 use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest},
     providers::azure::{
-        arm::{ApiType, ArmClient, ArmErrorClass, ResourceId, Urgency, api},
+        arm::{ArmClient, Urgency},
         config::BackendPoolType,
-        inventory::{Freshness, LookupError, MachineQuery},
+        inventory::Freshness,
+        model::{ApiType, ArmErrorClass, LookupError, MachineQuery, ResourceId, api},
         node,
         planner::{
             load_balancer::pools::{claims::NodeClaims, nodes::machine_query},

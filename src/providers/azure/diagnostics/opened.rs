@@ -8,10 +8,12 @@ use super::observer::ObservedTransport;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ApiType, ArmClient, ArmResult, ArmTransport, Budget, BudgetSettings, ResourceId},
+        arm::{ArmClient, Budget, BudgetSettings},
         config::AzureConfig,
+        model::{ApiType, ArmResult, ResourceId},
         planner::load_balancer::settings::LoadBalancerSettings,
         session::{Session, SessionDeps},
+        transport::ArmTransport,
     },
     runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
 };

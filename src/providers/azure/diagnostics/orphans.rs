@@ -18,8 +18,9 @@ use super::{
 use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, DiagnosticRequest, OrphanReport, OrphanedResource},
     providers::azure::{
-        arm::{
-            ArmErrorClass, ResourceId, Urgency, api,
+        arm::Urgency,
+        model::{
+            ArmErrorClass, ResourceId, api,
             network::{ArmLoadBalancer, PublicIpAddress},
             spelling,
         },

@@ -8,9 +8,10 @@ use super::checks::{READS, WRITES};
 use crate::{
     cloud_provider::diagnostics::DiagnosticFinding,
     providers::azure::{
-        arm::{ApiType, ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, spelling},
+        arm::{ArmClient, Urgency},
         check::{self, PermissionGrant, RequiredPermission},
         load_balancer::zones::RegionZones,
+        model::{ApiType, ArmErrorClass, ArmResult, ResourceId, api, spelling},
         planner::load_balancer::settings::LoadBalancerSettings,
         session::Session,
     },

@@ -10,8 +10,8 @@ use super::checks::{CLOCK, CLUSTER_NAME, CONFIG, NODE_NAMES, QUOTA, READS, ROOM,
 use crate::{
     cloud_provider::diagnostics::{DiagnosticFinding, FindingState, first_of},
     providers::azure::{
-        arm::{network::PublicIpAddress, spelling},
         config::{ConfigFinding, FIELDS, FindingSeverity},
+        model::{network::PublicIpAddress, spelling},
         node,
         planner::load_balancer::{
             desired::public_ips::{address_of, cluster_of},

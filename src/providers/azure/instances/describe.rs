@@ -10,12 +10,13 @@ use crate::{
     cloud_provider::{AddressType, InstanceMetadata, NodeAddress, Zone},
     providers::azure::{
         config::VmType,
-        inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
+        model::{
+            Machine, MachineInterface, MachineIpConfiguration, MachineKind,
+            provider_id::{self, ProviderIdError},
+        },
         node::LABEL_FAULT_DOMAIN,
     },
 };
-
-use super::provider_id::{self, ProviderIdError};
 
 /// Reason why a machine cannot be described. Kubelet waits for what is missing, so ARM is read again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -117,7 +118,7 @@ fn is_standard(machine: &Machine, vm_type: VmType) -> bool {
 /// such a Node uninitialized.
 pub fn addresses(machine: &Machine, subject: DescribedNode<'_>) -> Result<Vec<NodeAddress>, MachineDescriptionError> {
     let missing = |missing| MachineDescriptionError::NoAddress { machine: machine.id.to_string(), missing };
-    let interface = primary_interface(machine).map_err(missing)?;
+    let interface = machine.primary_interface().map_err(missing)?;
     let primary = primary_configuration(interface).map_err(missing)?;
     let private = primary
         .private_address
@@ -144,16 +145,6 @@ fn address(type_: AddressType, address: &str) -> NodeAddress {
     NodeAddress { type_, address: address.to_owned() }
 }
 
-/// Returns the only interface, or the one flagged as primary.
-pub fn primary_interface(machine: &Machine) -> Result<&MachineInterface, &'static str> {
-    match machine.interfaces.as_slice() {
-        [] => Err("no network interface is listed for it; may the identity read Microsoft.Network/networkInterfaces and \
-                   Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces?"),
-        [only] => Ok(only),
-        several => several.iter().find(|interface| interface.primary).ok_or("none of its network interfaces is primary"),
-    }
-}
-
 /// Returns the only IP configuration, or the one flagged as primary.
 pub fn primary_configuration(interface: &MachineInterface) -> Result<&MachineIpConfiguration, &'static str> {
     match interface.ip_configurations.as_slice() {
@@ -170,10 +161,10 @@ pub fn primary_configuration(interface: &MachineInterface) -> Result<&MachineIpC
 mod tests {
     use super::*;
     use crate::providers::azure::{
-        arm::ResourceId,
         instances::fixtures::{
             configuration, flex_instance, in_availability_set, interface, scale_set_instance, standalone,
         },
+        model::ResourceId,
     };
 
     const SUBJECT: DescribedNode<'_> = DescribedNode { name: "node-1", provider_id: None, ipv6: false };

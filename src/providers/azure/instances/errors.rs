@@ -6,10 +6,7 @@
 
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::{
-        arm::{ArmError, ArmErrorClass},
-        inventory::LookupError,
-    },
+    providers::azure::model::{ArmError, ArmErrorClass, LookupError},
 };
 
 /// Returns the error of a look-up.

@@ -19,8 +19,8 @@ use uuid::Uuid;
 use crate::{
     cloud_provider::Existence,
     providers::azure::{
-        arm::spelling,
-        inventory::{Machine, MachineExistence},
+        inventory::MachineExistence,
+        model::{Machine, spelling},
         node,
     },
 };

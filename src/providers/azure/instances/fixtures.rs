@@ -1,9 +1,6 @@
 //! Fixtures of machines for tests.
 
-use crate::providers::azure::{
-    arm::ResourceId,
-    inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
-};
+use crate::providers::azure::model::{Machine, MachineInterface, MachineIpConfiguration, MachineKind, ResourceId};
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/My-RG";
 

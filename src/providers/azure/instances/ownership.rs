@@ -5,10 +5,15 @@
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::provider_id::{self, ParsedProviderId};
 use crate::{
     cloud_provider::InstanceMetadata,
-    providers::azure::{inventory::MachineQuery, node},
+    providers::azure::{
+        model::{
+            MachineQuery,
+            provider_id::{self, ParsedProviderId},
+        },
+        node,
+    },
 };
 
 /// Owner of a Node.
@@ -67,7 +72,7 @@ fn by_name(node: &Node) -> MachineQuery {
 mod tests {
     use super::*;
     use crate::providers::azure::{
-        arm::ResourceId,
+        model::ResourceId,
         node::{LABEL_MANAGED, LABEL_RESOURCE_GROUP, fixtures::node},
     };
 

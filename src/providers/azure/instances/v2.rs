@@ -15,7 +15,8 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult, Existence, InstanceMetadata, InstancesV2, SecondLook},
     providers::azure::{
-        inventory::{Freshness, LookupError, Machine, MachineExistence, MachineQuery},
+        inventory::{Freshness, MachineExistence},
+        model::{LookupError, Machine, MachineQuery},
         node,
     },
 };

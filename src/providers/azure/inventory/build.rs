@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Machine, MachineInterface, MachineIpConfiguration, MachineKind,
-    records::{
-        InterfaceRecord, InterfaceReferenceRecord, IpConfigurationRecord, PublicIpRecord, ScaleSetRecord, VmRecord,
-        VmRecordProperties,
-    },
+use super::records::{
+    InterfaceRecord, InterfaceReferenceRecord, IpConfigurationRecord, PublicIpRecord, ScaleSetRecord, VmRecord,
+    VmRecordProperties,
 };
-use crate::providers::azure::arm::{ResourceId, api, spelling};
+use crate::providers::azure::model::{
+    Machine, MachineInterface, MachineIpConfiguration, MachineKind, ResourceId, api, spelling,
+};
 
 /// A scale set, as far as machines are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]

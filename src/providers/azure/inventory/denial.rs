@@ -5,7 +5,7 @@
 //! the scale set and its group exist.
 
 use super::read::{ArmRead, uniform_set_of};
-use crate::providers::azure::arm::{ArmError, ArmErrorClass};
+use crate::providers::azure::model::{ArmError, ArmErrorClass};
 
 /// Words of codes that speak of what surrounds an instance, or of the request.
 const SURROUNDINGS: &[&str] = &[

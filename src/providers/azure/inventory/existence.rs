@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use super::{
-    Machine, MachineExistence, MachineKind, names,
+    MachineExistence, names,
     query::{QueryEvaluation, RequiredRead},
     read::{ArmRead, ListScope, group_of, is_in, uniform_set_of},
     resolve::{CandidateState, QueryView},
     snapshot::{InventorySnapshot, MachineEntry},
 };
-use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, spelling};
+use crate::providers::azure::model::{ArmError, ArmErrorClass, Machine, MachineKind, ResourceId, spelling};
 
 /// Siblings that may turn out to be gone before the group is listed.
 const MAX_ABSENT_SIBLINGS: usize = 3;

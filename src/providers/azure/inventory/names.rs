@@ -4,7 +4,7 @@
 //! Upstream: `pkg/provider/azure_vmss_cache.go`, `pkg/provider/azure_vmss.go` (`extractScaleSetNameByProviderID` and
 //! neighbors).
 
-use crate::providers::azure::arm::spelling;
+use crate::providers::azure::model::spelling;
 
 /// Width of the number.
 const WIDTH: usize = 6;

@@ -14,7 +14,7 @@ use super::{
     read::{ArmRead, ListScope},
     snapshot::InventorySnapshot,
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Items on a page of ARM's lists. Pages may be longer; then lists are cheaper than this says.
 const PAGE: usize = 100;

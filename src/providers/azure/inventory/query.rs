@@ -5,21 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    InventorySettings, Machine,
+    InventorySettings,
     read::{ArmRead, ListScope, group_of},
 };
-use crate::providers::azure::arm::{ArmError, ResourceId};
-
-/// Node whose machine is queried.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct MachineQuery {
-    /// Name of the Node.
-    pub node_name: String,
-    /// The machine, from `spec.providerID`; an id decides alone, the name is not compared then.
-    pub id: Option<ResourceId>,
-    /// Resource group from the label `kubernetes.azure.com/resource-group`; `None`: the cluster's.
-    pub resource_group: Option<String>,
-}
+use crate::providers::azure::model::{Machine, MachineQuery, ResourceId};
 
 /// Largest age of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,24 +17,6 @@ pub enum Freshness {
     Cached,
     /// Not older than this.
     Within(Duration),
-}
-
-/// Reason why there is no machine.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LookupError {
-    /// The machine is in none of its possible locations, which were read just now and are listed. Not evidence that it is
-    /// gone.
-    #[error("instance not found: {0}")]
-    NotListed(String),
-    /// The machine exists, but has no network interface or no address yet.
-    #[error(
-        "{0} has no private address yet; if it should have one, may the identity in azure.json read network interfaces, and those \
-         of scale sets?"
-    )]
-    NoAddress(String),
-    /// The request to ARM failed.
-    #[error(transparent)]
-    Arm(#[from] ArmError),
 }
 
 /// Existence of a machine.

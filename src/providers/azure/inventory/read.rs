@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{Machine, MachineInterface, MachineKind, build::ScaleSetSummary};
-use crate::providers::azure::arm::{ResourceId, api, spelling};
+use super::build::ScaleSetSummary;
+use crate::providers::azure::model::{Machine, MachineInterface, MachineKind, ResourceId, api, spelling};
 
 /// Machines (or interfaces) that one list shows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

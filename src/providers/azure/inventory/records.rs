@@ -2,7 +2,7 @@
 //!
 //! IDs are text here: an invalid one costs its own record, not the page.
 
-use crate::providers::azure::arm::documents::document::records;
+use crate::providers::azure::model::document::records;
 
 records! {
     /// A reference to another resource.

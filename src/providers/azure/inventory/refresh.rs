@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Machine, MachineInterface, build,
+    build,
     read::{ArmRead, ArmReadPayload, ListScope, uniform_set_of},
     records::{InterfaceRecord, PublicIpRecord, ScaleSetRecord, VmRecord},
 };
-use crate::providers::azure::arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, api};
+use crate::providers::azure::{
+    arm::ArmClient,
+    model::{ArmErrorClass, ArmResult, Machine, MachineInterface, ResourceId, api},
+};
 
 const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
 

@@ -2,17 +2,16 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    InventorySettings, MachineKind,
+    InventorySettings,
     read::{ArmRead, group_of},
     snapshot::InventorySnapshot,
 };
 use crate::{
-    providers::azure::arm::ArmError,
-    status::{FailureClass, InventoryStatus, ListStatus, ReadFailure},
+    providers::azure::model::{ArmError, MachineKind},
+    status::{FailureClass, InventoryStatus, ListStatus, MachineCounts, ReadFailure},
 };
 
 /// So many failures of single reads are shown, the newest.
@@ -84,12 +83,12 @@ pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> InventorySta
         age_seconds: age(*at),
     };
     InventoryStatus {
-        machines: json!({
-            "uniform": count(|kind| matches!(kind, MachineKind::ScaleSetInstance { .. })),
-            "flexible": count(|kind| matches!(kind, MachineKind::FlexInstance { .. })),
-            "other": count(|kind| matches!(kind, MachineKind::AvailabilitySet { .. } | MachineKind::Standalone)),
-            "missing": snapshot.entries.values().filter(|entry| entry.missing_since.is_some()).count(),
-        }),
+        machines: MachineCounts {
+            uniform: count(|kind| matches!(kind, MachineKind::ScaleSetInstance { .. })),
+            flexible: count(|kind| matches!(kind, MachineKind::FlexInstance { .. })),
+            other: count(|kind| matches!(kind, MachineKind::AvailabilitySet { .. } | MachineKind::Standalone)),
+            missing: snapshot.entries.values().filter(|entry| entry.missing_since.is_some()).count(),
+        },
         lists: lists.into_values().collect(),
         failures: singles.iter().take(SHOWN).map(failure).collect(),
         ..InventoryStatus::default()

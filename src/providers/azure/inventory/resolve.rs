@@ -7,14 +7,16 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    InventorySettings, LookupError, Machine, MachineKind,
+    InventorySettings,
     build::ScaleSetSummary,
     names,
     query::{PendingQuery, QueryEvaluation, RequiredRead},
     read::{ArmRead, ListScope, group_of, uniform_set_of},
     snapshot::{InventorySnapshot, MachineEntry},
 };
-use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, api, spelling};
+use crate::providers::azure::model::{
+    ArmError, ArmErrorClass, LookupError, Machine, MachineKind, ResourceId, api, spelling,
+};
 
 /// Limit for [`QueryView::list_absent_ttl`].
 const LIST_ABSENCE_TTL: Duration = Duration::from_secs(15);

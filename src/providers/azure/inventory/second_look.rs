@@ -13,7 +13,7 @@ use super::{
     resolve::QueryView,
     snapshot::ResourceAbsence,
 };
-use crate::{cloud_provider::SecondLook, providers::azure::arm::ResourceId};
+use crate::{cloud_provider::SecondLook, providers::azure::model::ResourceId};
 
 /// Returns the verdict of the lists on the machine of the query.
 pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {

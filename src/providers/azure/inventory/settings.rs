@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::providers::azure::{
-    arm::ResourceId,
     config::{AzureConfig, VmType},
+    model::ResourceId,
 };
 
 /// Locations of machines, and the validity of results.

@@ -12,13 +12,14 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Machine, MachineInterface, MachineKind, build,
-    build::ScaleSetSummary,
+    build::{self, ScaleSetSummary},
     denial::denies_instance,
     names,
     read::{ArmRead, ArmReadPayload, ListScope, group_of, is_in},
 };
-use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, spelling};
+use crate::providers::azure::model::{
+    ArmError, ArmErrorClass, Machine, MachineInterface, MachineKind, ResourceId, spelling,
+};
 
 /// Longest time for which the absence of a machine is remembered.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(3600);

@@ -6,10 +6,12 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
-    Freshness, Inventory, LookupError, MachineQuery, query::PendingQuery, resolve, resolve::LookupResult,
+    Freshness, Inventory,
+    query::PendingQuery,
+    resolve::{self, LookupResult},
     snapshot::InventorySnapshot,
 };
-use crate::providers::azure::arm::{ResourceId, spelling};
+use crate::providers::azure::model::{LookupError, MachineQuery, ResourceId, spelling};
 
 impl Inventory {
     /// Returns `true` if no known resource group has a machine of this name, by reads not older than `freshness`.
@@ -53,7 +55,7 @@ fn lacks_machine(results: &[Option<LookupResult>]) -> Result<bool, String> {
 mod tests {
     use super::*;
     use crate::providers::azure::{
-        arm::ArmErrorClass, instances::fixtures::scale_set_instance, inventory::tests::arm_fixture::error,
+        instances::fixtures::scale_set_instance, inventory::tests::arm_fixture::error, model::ArmErrorClass,
     };
 
     #[test]

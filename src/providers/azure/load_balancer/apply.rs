@@ -21,14 +21,16 @@ use planned_version::{PlannedVersion, WriteDecision};
 use serde_json::json;
 
 use super::observe::{self, CachedVersion, NetworkCacheKey, NetworkObserver, NetworkWriteResult};
-use crate::providers::azure::arm::{
-    AcceptedDocument, ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Causes, Precondition, ResourceId, Urgency,
-    api,
-    network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PublicIpAddress},
-};
 use crate::providers::azure::planner::load_balancer::{
     desired::public_ips::{PublicIpChange, PublicIpRelease},
     spec::ServiceIdentity,
+};
+use crate::providers::azure::{
+    arm::{AcceptedDocument, ArmClient, Causes, Precondition, Urgency},
+    model::{
+        ApiType, ArmError, ArmErrorClass, ArmResult, ResourceId, api,
+        network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PublicIpAddress},
+    },
 };
 
 /// Writes, and tells the observer. Cheap to clone.

@@ -39,9 +39,10 @@ use self::{
     model_writer::ScaleSetModelWriter,
 };
 use crate::providers::azure::{
-    arm::{ArmClient, ResourceId, Urgency},
+    arm::{ArmClient, Urgency},
     config::BackendPoolType,
     inventory::{Freshness, Inventory},
+    model::ResourceId,
     node,
     planner::load_balancer::{
         desired::pool_members::PoolNode,

@@ -17,7 +17,7 @@ use crate::providers::azure::planner::load_balancer::{
     spec::{IpFamily, ServiceWarning, reason},
 };
 use crate::{
-    providers::azure::arm::{ArmError, ResourceId},
+    providers::azure::model::{ArmError, ResourceId},
     runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
 };
 

@@ -9,7 +9,10 @@ mod reference;
 
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::arm::{ArmError, ArmErrorClass, CODES, ErrorRecovery, RequestDelay},
+    providers::azure::{
+        arm::{CODES, ErrorRecovery, RequestDelay},
+        model::{ArmError, ArmErrorClass},
+    },
     runtime::clock::Clock,
 };
 

@@ -44,9 +44,12 @@ use crate::providers::azure::planner::load_balancer::{
     spec::ServiceSpec,
 };
 use crate::{
-    providers::azure::arm::{
-        ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
-        network::{ArmLoadBalancer, Subnet},
+    providers::azure::{
+        arm::{ArmClient, Urgency},
+        model::{
+            ArmError, ArmErrorClass, ArmResult, ResourceId,
+            network::{ArmLoadBalancer, Subnet},
+        },
     },
     runtime::{clock::Clock, single_flight::SharedTask},
 };

@@ -14,7 +14,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 use crate::providers::azure::planner::load_balancer::{
     desired::ServiceRequest,
     pools::nodes::internal_addresses,

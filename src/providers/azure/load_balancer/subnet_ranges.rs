@@ -10,7 +10,10 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::providers::azure::planner::load_balancer::settings::LoadBalancerSettings;
 use crate::{
-    providers::azure::arm::{ArmClient, ArmResult, ResourceId, Urgency, api, network::Subnet},
+    providers::azure::{
+        arm::{ArmClient, Urgency},
+        model::{ArmResult, ResourceId, api, network::Subnet},
+    },
     runtime::clock::Clock,
 };
 

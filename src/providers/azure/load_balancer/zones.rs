@@ -10,7 +10,10 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::providers::azure::planner::load_balancer::settings::LoadBalancerSettings;
 use crate::{
-    providers::azure::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api, spelling},
+    providers::azure::{
+        arm::{ArmClient, Urgency},
+        model::{ArmError, ArmErrorClass, ArmResult, ResourceId, api, spelling},
+    },
     runtime::clock::Clock,
 };
 

@@ -15,7 +15,7 @@ use super::{
     retry::{self, MetadataFailure, MetadataRetryPolicy},
 };
 use crate::{
-    providers::azure::arm::{ArmTransport, ArmTransportError},
+    providers::azure::transport::{ArmTransport, ArmTransportError},
     runtime::text::condense,
 };
 

@@ -9,10 +9,9 @@ use std::{collections::BTreeMap, net::IpAddr};
 use crate::{
     cloud_provider::InstanceMetadata,
     providers::azure::{
-        arm::{InvalidResourceId, ResourceId},
         config::VmType,
         instances::describe::{self, DescribedNode, TopologyRules},
-        inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
+        model::{InvalidResourceId, Machine, MachineInterface, MachineIpConfiguration, MachineKind, ResourceId},
     },
 };
 

@@ -3,7 +3,7 @@
 //! In: JSON. Out: the fields that are used. Other fields are ignored; a value that is missing or null is empty. Upstream:
 //! `pkg/provider/azure_instance_metadata.go`.
 
-use crate::providers::azure::arm::documents::document::records;
+use crate::providers::azure::model::document::records;
 
 records! {
     /// `/metadata/instance`.

@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize};
+use crate::providers::azure::transport::{ArmTransport, ArmTransportError, MaxBodySize};
 
 /// From the connection to the last byte of the body, for callers that set no limit of their own.
 const LIMIT: Duration = Duration::from_secs(60);

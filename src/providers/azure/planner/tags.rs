@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::providers::azure::arm::{document::Tags, documents::names, spelling};
+use crate::providers::azure::model::{document::Tags, names, spelling};
 
 /// What the keys of this program's marks begin with.
 const MARK: &str = "k8s-azure-";

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use crate::{
     cloud_provider::{CloudError, CloudResult, registry::ProviderConfig},
-    providers::azure::config::{
-        self, AzureConfig, ConfigLoadError, ConfigSource, ConfigTexts, DecodedConfig, EnvironmentOverrides,
+    providers::azure::{
+        config::{self, AzureConfig, ConfigTexts, DecodedConfig, EnvironmentOverrides},
+        config_source::{ConfigLoadError, ConfigSource},
     },
 };
 

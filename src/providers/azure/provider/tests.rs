@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{label_keys::PATIENCE, *};
 use crate::{
     cloud_provider::{conformance, registry::SecretRef as Place},
-    providers::azure::arm::{ResourceId, api},
+    providers::azure::model::{ResourceId, api},
     runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
@@ -242,7 +242,7 @@ async fn a_newer_change_does_not_wait_for_one_that_hangs() {
     let cloud = setting.running().await;
     setting.world.azure().add_fault(Fault::new(Effect::Hang).class(Class::Read).times(3));
     setting.write(&with(setting.world.config(), "userAgent", json!("hangs")));
-    tokio::time::sleep(config::INTERVAL * 2).await;
+    tokio::time::sleep(config_source::INTERVAL * 2).await;
     let before = tokio::time::Instant::now();
     setting.world.azure().faults().clear();
     setting.write(&with(setting.world.config(), "userAgent", json!("works")));
@@ -293,7 +293,7 @@ async fn background_work_begins_once_and_ends_with_the_shutdown() {
     setting.start(&cloud).await.unwrap();
     setting.start(&cloud).await.unwrap();
     setting.server.clear_requests();
-    tokio::time::sleep(config::INTERVAL * 10).await;
+    tokio::time::sleep(config_source::INTERVAL * 10).await;
     let reads = setting.server.requests().iter().filter(|request| !request.verb.is_write()).count();
     assert!((8..=12).contains(&reads), "{reads}");
 

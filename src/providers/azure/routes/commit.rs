@@ -5,9 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::Value;
-
-use super::table::{ObservedRouteTable, PodCidrLookup, RouteTableStore};
+use super::{
+    blame::NumberedChange,
+    table::{ObservedRouteTable, PodCidrLookup, RouteTableStore},
+};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -16,14 +17,11 @@ use crate::{
             bisect::{BatchError, BisectLimits, Bisection, FailedPart},
             quarantine::Quarantine,
         },
-        arm::network::RouteTable,
         instances::errors,
-        inventory::LookupError,
-        planner::routes::{
-            blame::NumberedChange,
-            plan::{RouteChange, RouteTablePlan},
-        },
+        model::{LookupError, network::RouteTable},
+        planner::routes::plan::{RouteChange, RouteTablePlan},
     },
+    status::RouteTableStatus,
 };
 
 /// Writes that one batch may cost: one culprit among 400 is found within 20. What else fails would fail for every part.
@@ -43,11 +41,9 @@ impl RouteCommitter {
         Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), cidrs_of, quarantine: Quarantine::default() }
     }
 
-    pub(super) fn status(&self) -> Value {
-        let mut status = self.table.status();
-        status["waiting"] = self.batcher.waiting().into();
-        status["rejected"] = self.quarantine.all().iter().map(name).collect();
-        status
+    pub(super) fn status(&self) -> RouteTableStatus {
+        let rejected = self.quarantine.all().iter().map(|change| name(change).to_owned()).collect();
+        RouteTableStatus { waiting: self.batcher.waiting(), rejected, ..self.table.status() }
     }
 
     /// Returns the table as last seen.

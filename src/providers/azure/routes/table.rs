@@ -12,19 +12,20 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::RouteTable},
+        arm::{ArmClient, Precondition, Urgency},
+        model::{ArmError, ArmErrorClass, ArmResult, ResourceId, api, network::RouteTable},
         planner::routes::{
             plan::{self, RouteChange, RouteTablePlan},
             settings::RouteSettings,
         },
     },
     runtime::clock::Clock,
+    status::RouteTableStatus,
 };
 
 /// Attempts to write one batch if another writer changes the table at the same time, or responses are lost.
@@ -63,16 +64,17 @@ impl RouteTableStore {
         Self { id, settings, arm, clock, cache, writes }
     }
 
-    pub(super) fn status(&self) -> Value {
+    pub(super) fn status(&self) -> RouteTableStatus {
         let cache = self.cache.lock();
         let existing = cache.table.as_ref();
-        json!({
-            "table": self.id.as_str(),
-            "exists": existing.map(|(table, _)| table.is_some()),
-            "routes": existing.map(|(table, _)| plan::routes_of(table.as_deref()).len()),
-            "ageSeconds": existing.map(|(_, at)| self.age(*at).as_secs()),
-            "writes": self.writes.load(Ordering::Relaxed),
-        })
+        RouteTableStatus {
+            table: self.id.as_str().to_owned(),
+            exists: existing.map(|(table, _)| table.is_some()),
+            routes: existing.map(|(table, _)| plan::routes_of(table.as_deref()).len()),
+            age_seconds: existing.map(|(_, at)| self.age(*at).as_secs()),
+            writes: self.writes.load(Ordering::Relaxed),
+            ..RouteTableStatus::default()
+        }
     }
 
     /// Returns the table, not older than the cache time.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    providers::azure::arm::ArmTransportError,
+    providers::azure::transport::ArmTransportError,
     runtime::shutdown::Shutdown,
     sandbox::azure::{Crash, Effect, Fault, Served},
 };

@@ -9,7 +9,7 @@ use super::{
     Pool, PoolKind, Topology,
     names::{computer_name, scatter, uuid},
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Power state of a machine, which also determines whether it holds hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

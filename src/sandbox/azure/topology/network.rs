@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{IpConfiguration, Machine, PoolKind, Topology};
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 impl Topology {
     /// Returns the documents that there are before the first machine: resource groups, security group, route table, virtual

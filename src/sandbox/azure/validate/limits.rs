@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Candidate, load_balancer::is_standard, private_link_service::balancers_of, security_group, text};
 use crate::{
-    providers::azure::arm::ResourceId,
+    providers::azure::model::ResourceId,
     sandbox::azure::{limits::LoadBalancerLimits, references::made_by, refusal::Refusal, shape, store::Store},
 };
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Candidate, interface, load_balancer::is_standard, same, text};
 use crate::{
-    providers::azure::arm::ResourceId,
+    providers::azure::model::ResourceId,
     sandbox::azure::{private_link, refusal::Refusal, shape, store::Store},
 };
 

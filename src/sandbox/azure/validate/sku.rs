@@ -2,7 +2,7 @@
 
 use super::{Candidate, load_balancer::is_standard};
 use crate::{
-    providers::azure::arm::ResourceId,
+    providers::azure::model::ResourceId,
     sandbox::azure::{kinds, references::made_by, refusal::Refusal},
 };
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    providers::azure::arm::ResourceId,
+    providers::azure::model::ResourceId,
     sandbox::azure::topology::{IpConfiguration, Machine, Topology},
 };
 

@@ -10,7 +10,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     cloud_provider::{CloudError, CloudResult},
-    providers::azure::arm::ResourceId,
+    providers::azure::model::ResourceId,
 };
 
 type DiskLabels = BTreeMap<String, String>;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::super::{ApiType, Quota};
+use crate::providers::azure::model::{ApiType, Quota};
 
 /// Namespaces whose Services cause a write, each once; none if no Service causes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,7 +131,8 @@ fn target(levels: &[&str], operation: ChargedOperation) -> ChargeTarget {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::api, *};
+    use super::*;
+    use crate::providers::azure::model::api;
     use http::Method;
 
     #[test]

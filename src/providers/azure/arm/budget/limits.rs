@@ -13,11 +13,14 @@ use std::{
 };
 
 use super::{
-    super::{Quota, settings::subscriptions},
+    super::settings::subscriptions,
     charge::{ChargeTarget, ChargedOperation, RequestCharge},
     window::WindowLimit,
 };
-use crate::providers::azure::config::{AzureConfig, ClientRateLimit};
+use crate::providers::azure::{
+    config::{AzureConfig, ClientRateLimit},
+    model::Quota,
+};
 
 /// A token bucket's shape. Sums may be fractions: a share of a limit.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,7 +2,8 @@ use futures::future::join_all;
 use http::{HeaderValue, Method};
 use tokio::{task::JoinHandle, time::timeout};
 
-use super::{super::api, *};
+use super::*;
+use crate::providers::azure::model::api;
 
 const LB: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l";
 

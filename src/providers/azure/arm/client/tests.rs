@@ -8,14 +8,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     providers::azure::{
-        arm::{
-            api,
-            budget::{Budget, BudgetSettings, ChargedOperation as Counts},
-        },
+        arm::budget::{Budget, BudgetSettings, ChargedOperation as Counts},
         auth::AuthError,
+        model::api,
     },
-    runtime::leader_election::LeadershipState as Lead,
-    runtime::watch,
+    runtime::{leader_election::LeadershipState as Lead, watch},
     sandbox::azure::{AsyncStyle, Latencies, Latency},
 };
 use arm::{Arm, Barrier, Credential, Fault, HOST};

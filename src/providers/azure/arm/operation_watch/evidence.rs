@@ -13,9 +13,9 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use crate::providers::azure::arm::{
-    documents::spelling::same_word,
-    operation::{OperationProgress, OperationState, operation_state},
+use crate::providers::azure::{
+    arm::operation::{OperationProgress, OperationState, operation_state},
+    model::spelling::same_word,
 };
 
 /// Lists in a row that lack a write, after which it polls alone.

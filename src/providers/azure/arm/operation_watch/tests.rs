@@ -9,7 +9,8 @@ use serde_json::json;
 use super::*;
 use crate::{
     providers::azure::{
-        arm::{ArmClient, ArmErrorClass, ArmResult, Precondition, ResourceId, write::LIST_TIMEOUT},
+        arm::{ArmClient, Precondition, write::LIST_TIMEOUT},
+        model::{ArmErrorClass, ArmResult, ResourceId},
         samples::arm_client,
     },
     runtime::clock::Clock,

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     providers::azure::{
-        arm::ArmTransport,
         config::{AuxiliaryTokenProvider, AzureConfig},
+        transport::ArmTransport,
     },
     runtime::clock::Clock,
 };

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::certificates::verified;
 use crate::{
-    providers::azure::arm::{ArmTransport, ArmTransportError},
+    providers::azure::transport::{ArmTransport, ArmTransportError},
     sandbox::azure::entra::pairs,
 };
 

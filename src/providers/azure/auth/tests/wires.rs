@@ -19,7 +19,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::super::{AuthError, ReqwestTransport};
-use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize};
+use crate::providers::azure::transport::{ArmTransport, ArmTransportError, MaxBodySize};
 
 fn transport(variables: &[(&str, &str)]) -> Result<ReqwestTransport, AuthError> {
     let environment: BTreeMap<_, _> =

@@ -12,7 +12,7 @@ use super::super::{
     objects::MultipleStandardLoadBalancer,
     reader::shown,
 };
-use crate::providers::azure::arm::documents::names;
+use crate::providers::azure::model::names;
 
 const SEVERAL: &str = "multipleStandardLoadBalancerConfigurations";
 

@@ -1,7 +1,7 @@
 //! Validity of resource names for ARM. Upstream sends any text, and Azure rejects the requests.
 
 use super::super::{fields::AzureConfig, finding::FindingCollector, reader::shown};
-use crate::providers::azure::arm::documents::names;
+use crate::providers::azure::model::names;
 
 /// Warns of names that no resource in Azure can have.
 pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {

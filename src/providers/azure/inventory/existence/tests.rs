@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{super::tests::arm_fixture::*, *};
-use crate::providers::azure::config::VmType;
+use crate::providers::azure::{config::VmType, model::LookupError};
 
 /// One machine of each kind.
 fn each() -> [(String, ResourceId); 3] {
@@ -38,7 +38,7 @@ fn a_machine_that_was_deleted_is_gone() {
         assert_eq!(driver.check_existence(&with_id(&name, &id)), MachineExistence::Gone, "{id}");
         let requests = driver.requests();
         assert!(requests <= 3, "{id}: {requests}");
-        assert!(matches!(driver.one(&with_id(&name, &id)), Err(super::super::LookupError::NotListed(_))));
+        assert!(matches!(driver.one(&with_id(&name, &id)), Err(LookupError::NotListed(_))));
     }
 }
 

@@ -2,7 +2,10 @@ use super::{
     super::{Freshness, tests::arm_fixture::*},
     *,
 };
-use crate::providers::azure::{arm::ArmErrorClass, config::VmType};
+use crate::providers::azure::{
+    config::VmType,
+    model::{ArmErrorClass, MachineQuery},
+};
 
 fn uniform(sets: usize, each: usize) -> InventoryDriver {
     let mut world = InventoryArmFixture::default();
@@ -10,7 +13,7 @@ fn uniform(sets: usize, each: usize) -> InventoryDriver {
     InventoryDriver::new(world, settings(VmType::Vmss, false, false))
 }
 
-fn hosts(sets: usize, each: usize) -> Vec<super::super::MachineQuery> {
+fn hosts(sets: usize, each: usize) -> Vec<MachineQuery> {
     (0..sets).flat_map(|set| (0..each).map(move |number| named(&host(&format!("pool{set}"), number)))).collect()
 }
 
@@ -55,7 +58,7 @@ fn flexible_machines_cost_their_pages_by_name_and_by_id() {
 }
 
 /// An inventory of so many machines of their own, and all of them.
-fn standalone(settings: InventorySettings, count: usize) -> (InventoryDriver, Vec<super::super::MachineQuery>) {
+fn standalone(settings: InventorySettings, count: usize) -> (InventoryDriver, Vec<MachineQuery>) {
     let mut world = InventoryArmFixture::default();
     (0..count).for_each(|number| world.add_standalone(&format!("node-{number}")));
     let wanted = (0..count).map(|number| named(&format!("node-{number}"))).collect();
@@ -215,7 +218,7 @@ fn without_cache_each_call_reads() {
 #[test]
 fn a_foreign_group_is_looked_at_when_the_label_says_so() {
     let mut driver = uniform(1, 1);
-    let wanted = super::super::MachineQuery { resource_group: Some("Other".to_owned()), ..named("guest") };
+    let wanted = MachineQuery { resource_group: Some("Other".to_owned()), ..named("guest") };
     driver.one(&wanted).unwrap_err();
     let foreign = ResourceId::group_of(SUBSCRIPTION, "other");
     assert!(driver.reads.contains(&ArmRead::ScaleSets(foreign.clone())));

@@ -4,7 +4,7 @@ use super::{
     super::{MachineExistence, tests::arm_fixture::*},
     *,
 };
-use crate::providers::azure::arm::ArmErrorClass;
+use crate::providers::azure::model::ArmErrorClass;
 
 /// Some machines of each kind.
 fn some() -> Vec<ResourceId> {

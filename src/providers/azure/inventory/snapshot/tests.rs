@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::{super::tests::arm_fixture::*, *};
-use crate::providers::azure::config::VmType;
+use crate::providers::azure::{config::VmType, model::MachineIpConfiguration};
 
 fn machine(name: &str, vm_id: &str) -> Machine {
     let value = serde_json::json!({"id": vm(name).as_str(), "name": name, "properties": {"vmId": vm_id}});
@@ -70,7 +70,7 @@ fn machines_are_small() {
     driver.warm();
     let text = |it: &Machine| {
         let parts = [&it.name, &it.computer_name, &it.vm_id, &it.vm_size, &it.location, &it.provisioning_state];
-        let of_interface = size_of::<MachineInterface>() + 2 * size_of::<super::super::MachineIpConfiguration>() + 16;
+        let of_interface = size_of::<MachineInterface>() + 2 * size_of::<MachineIpConfiguration>() + 16;
         let interfaces: usize = it.interfaces.iter().map(|interface| interface.id.as_str().len() + of_interface).sum();
         parts.iter().map(|part| part.capacity() + 8).sum::<usize>() + it.id.as_str().len() + interfaces
     };

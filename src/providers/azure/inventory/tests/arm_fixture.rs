@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::{
-    Freshness, InventorySettings, MachineExistence, MachineQuery, existence, plan,
+    Freshness, InventorySettings, MachineExistence, existence, plan,
     query::{PendingQuery, QueryEvaluation, RequiredRead},
     read::{ArmRead, ArmReadPayload, uniform_set_of},
     refresh,
@@ -18,8 +18,9 @@ use super::super::{
 use crate::{
     cloud_provider::SecondLook,
     providers::azure::{
-        arm::{ArmClient, ArmError, ArmErrorClass, ResourceId},
+        arm::ArmClient,
         config::{AzureConfig, VmType},
+        model::{ArmError, ArmErrorClass, MachineQuery, ResourceId},
         samples::arm_client,
     },
     runtime::clock::Clock,

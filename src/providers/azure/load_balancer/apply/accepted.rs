@@ -4,7 +4,7 @@
 //! operation would, but for the etag. A load balancer has two kilobytes for each Service, so that reading it after each write is most of
 //! what many Services receive; the etag is needed only for the next write, which reads first.
 
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     api, body,
     network::{ArmLoadBalancer, FrontendIpConfiguration},
 };

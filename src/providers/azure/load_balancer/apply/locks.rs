@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// So many entries are never tidied.
 const PRUNE_MINIMUM: usize = 64;

@@ -1,11 +1,9 @@
 //! Whether a document may be written as it was planned. Pure.
 
 use crate::providers::azure::{
-    arm::{
-        Precondition,
-        network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
-    },
+    arm::Precondition,
     load_balancer::observe::CachedVersion,
+    model::network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
 };
 
 /// What to do with a planned write.
@@ -85,7 +83,8 @@ pub(super) fn same_load_balancer(before: &ArmLoadBalancer, now: &ArmLoadBalancer
 
 fn comparable(document: &ArmLoadBalancer) -> serde_json::Value {
     let mut document = ArmLoadBalancer { id: None, etag: None, ..document.clone() };
-    if let Some(properties) = &mut document.properties {
+    if document.properties.is_some() {
+        let properties = document.properties_mut();
         properties.provisioning_state = None;
         for pool in properties.backend_address_pools.iter_mut().flatten() {
             *pool = BackendAddressPool { name: pool.name.take(), ..BackendAddressPool::default() };

@@ -5,11 +5,12 @@
 
 use super::{NetworkWriter, PlannedVersion, conflict};
 use crate::providers::azure::{
-    arm::{
-        ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api,
+    arm::{Precondition, Urgency},
+    load_balancer::observe::{self, NetworkCacheKey, NetworkWriteResult},
+    model::{
+        ArmError, ArmErrorClass, ArmResult, ResourceId, api,
         network::{PrivateLinkService, Subnet},
     },
-    load_balancer::observe::{self, NetworkCacheKey, NetworkWriteResult},
     planner::load_balancer::desired::private_links::{PrivateLinkChange, PrivateLinkDeletion, SubnetPolicyChange},
 };
 

@@ -337,7 +337,7 @@ async fn a_pool_that_has_gone_meanwhile_is_not_brought_back() {
     let (id, pool) = (cloud.lb(), cloud.lb().child("backendAddressPools", "kubernetes"));
     let document: BackendAddressPool = serde_json::from_value(json!({"properties": {}})).unwrap();
     let mut without = cloud.balancer(&["a"]);
-    without.properties.as_mut().unwrap().backend_address_pools = Some(Vec::new());
+    without.properties_mut().backend_address_pools = Some(Vec::new());
     let (balancer, written) = tokio::join!(
         cloud.writer.put_load_balancer(&id, &without, URGENCY),
         cloud.writer.put_pool(&pool, &document, URGENCY)

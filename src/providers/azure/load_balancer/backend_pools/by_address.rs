@@ -15,7 +15,8 @@ use tracing::{info, warn};
 
 use super::outcome::{PoolSyncOutcome, PoolWriteEnds};
 use crate::providers::azure::{
-    arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::BackendAddressPool},
+    arm::{ArmClient, Urgency},
+    model::{ArmErrorClass, ArmResult, ResourceId, api, network::BackendAddressPool},
     planner::load_balancer::{
         plan::{
             pools::{PoolChange, PoolChangeKind, PoolPlan},

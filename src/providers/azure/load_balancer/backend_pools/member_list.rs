@@ -11,7 +11,10 @@ use std::{
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::providers::azure::arm::{ArmClient, ResourceId, api, compute::VirtualMachineScaleSetVm};
+use crate::providers::azure::{
+    arm::ArmClient,
+    model::{ResourceId, api, compute::VirtualMachineScaleSetVm},
+};
 
 /// Instances on a page of the list, as far as is known.
 const PAGE: usize = 100;

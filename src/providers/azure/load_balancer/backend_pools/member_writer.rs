@@ -18,11 +18,9 @@ use super::{
     outcome::{PoolSyncOutcome, PoolWriteEnds, load_balancers, pause_after},
 };
 use crate::providers::azure::{
-    arm::{
-        ArmClient, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSetVm,
-        network::NetworkInterface,
-    },
+    arm::{ArmClient, Precondition},
     inventory::Inventory,
+    model::{ArmErrorClass, ArmResult, ResourceId, api, compute::VirtualMachineScaleSetVm, network::NetworkInterface},
     planner::load_balancer::{
         desired::pool_members::node_ip_configuration::{self, MembershipSkipReason, PoolMembershipPatch},
         plan::{

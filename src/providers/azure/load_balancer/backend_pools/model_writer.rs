@@ -12,7 +12,8 @@ use tracing::{debug, info};
 
 use super::outcome::{PoolSyncOutcome, PoolWriteEnds};
 use crate::providers::azure::{
-    arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSet},
+    arm::{ArmClient, Precondition},
+    model::{ArmError, ArmErrorClass, ArmResult, ResourceId, api, compute::VirtualMachineScaleSet},
     planner::load_balancer::{
         desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch},
         plan::{

@@ -10,10 +10,7 @@ use crate::providers::azure::planner::load_balancer::{
 };
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::{
-        arm::{ArmError, ArmErrorClass, ResourceId},
-        inventory::LookupError,
-    },
+    providers::azure::model::{ArmError, ArmErrorClass, LookupError, ResourceId},
 };
 
 /// How many failures an error tells of by name.

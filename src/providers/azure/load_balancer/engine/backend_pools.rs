@@ -26,10 +26,7 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{
-            ArmError, ArmResult, ResourceId, Urgency,
-            network::{ArmLoadBalancer, BackendAddressPool},
-        },
+        arm::Urgency,
         load_balancer::{
             backend_pools::{
                 PoolSyncError, PoolSyncFailure, PoolSyncOutcome, PoolSyncSummary, PoolWriteEnd, PoolWriteEnds, PoolWriter,
@@ -38,6 +35,10 @@ use crate::{
             explain::cloud_error,
             lease::LeaseGuard,
             observe::NetworkCacheKey,
+        },
+        model::{
+            ArmError, ArmResult, ResourceId,
+            network::{ArmLoadBalancer, BackendAddressPool},
         },
         planner::load_balancer::{
             desired::ServiceRequest,

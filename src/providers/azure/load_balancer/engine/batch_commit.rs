@@ -13,14 +13,12 @@ use async_trait::async_trait;
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{
-            ArmError, ArmErrorClass,
-            batch::{
-                bisect::{BatchError, BatchRequest, BisectLimits, Bisection, FailedPart},
-                quarantine::Quarantine,
-            },
+        arm::batch::{
+            bisect::{BatchError, BatchRequest, BisectLimits, Bisection, FailedPart},
+            quarantine::Quarantine,
         },
         load_balancer::explain::{cloud_error, named_services, suspected_services, unprovisioned_public_ip},
+        model::{ArmError, ArmErrorClass},
         planner::load_balancer::{desired::ServiceRequest, spec::ServiceIdentity},
     },
 };

@@ -14,9 +14,9 @@ use crate::{
     cloud_provider::drift::DriftLog,
     metrics::Metrics,
     providers::azure::{
-        arm::api,
         config::DriftPolicy,
         metrics::AzureMetrics,
+        model::api,
         planner::load_balancer::{
             drift::{
                 findings::DriftedDocument,

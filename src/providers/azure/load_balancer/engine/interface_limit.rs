@@ -2,8 +2,8 @@
 
 use super::stage_context::StageContext;
 use crate::providers::azure::{
-    arm::ArmError,
     load_balancer::{events, explain::is_interface_limit},
+    model::ArmError,
     planner::load_balancer::plan::network::NetworkPlan,
 };
 

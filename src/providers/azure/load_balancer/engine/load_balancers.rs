@@ -25,13 +25,13 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{
-            ArmError, ArmErrorClass, ResourceId, Urgency,
-            batch::bisect::BatchError,
-            network::{ArmLoadBalancer, PublicIpAddress},
-        },
+        arm::{Urgency, batch::bisect::BatchError},
         config::BackendPoolType,
         load_balancer::{events::ArmCallKind, explain::unprovisioned_public_ip},
+        model::{
+            ArmError, ArmErrorClass, ResourceId,
+            network::{ArmLoadBalancer, PublicIpAddress},
+        },
         planner::load_balancer::{
             desired::{
                 ServiceRequest,

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::timeout;
 
-use crate::{providers::azure::arm::ResourceId, runtime::watched::Watched};
+use crate::{providers::azure::model::ResourceId, runtime::watched::Watched};
 
 /// See the module.
 #[derive(Default)]

@@ -33,10 +33,11 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{
-            ArmErrorClass, ArmResult, ResourceId, Urgency,
+            Urgency,
             batch::batcher::{BatchInterrupted, BatchReservation, Batcher},
         },
         load_balancer::{events::ArmCallKind, explain::cloud_error},
+        model::{ArmErrorClass, ArmResult, ResourceId},
         planner::load_balancer::{
             desired::{ServiceRequest, expected, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
             plan::print::PlannedChange,

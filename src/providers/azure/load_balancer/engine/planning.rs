@@ -26,8 +26,9 @@ use crate::providers::azure::planner::load_balancer::plan::writes;
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ResourceId, Urgency},
+        arm::Urgency,
         load_balancer::explain::cloud_error,
+        model::ResourceId,
         planner::load_balancer::{
             desired::{ServiceRequest, security_rules::managed_destinations},
             observed::ObservedNetwork,

@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use crate::{
     cloud_provider::CloudResult,
     providers::azure::{
-        arm::ResourceId,
         load_balancer::backend_pools::{PoolSyncError, PoolSyncFailure, PoolSyncOutcome, PoolSyncSummary},
+        model::ResourceId,
         planner::load_balancer::{
             desired::RulesByPool,
             observed::ObservedNetwork,
@@ -127,8 +127,7 @@ mod tests {
 
     use super::*;
     use crate::providers::azure::{
-        arm::{ArmError, ArmErrorClass},
-        inventory::LookupError,
+        model::{ArmError, ArmErrorClass, LookupError},
         planner::load_balancer::{
             desired::{pool_members::node_ip_configuration::PoolMembershipPatch, samples},
             plan::pools::WriteInFlight,

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::in_flight::{InFlight, Occupation};
 use crate::providers::azure::{
-    arm::{ResourceId, network::PrivateLinkService},
+    model::{ResourceId, network::PrivateLinkService},
     planner::load_balancer::desired::private_links::PrivateLinkDeletion,
 };
 

@@ -17,8 +17,9 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::PrivateLinkService},
+        arm::Urgency,
         load_balancer::{events, explain::cloud_error, observe::NetworkCacheKey},
+        model::{ArmError, ArmErrorClass, ArmResult, ResourceId, api, network::PrivateLinkService},
         planner::load_balancer::{
             desired::{
                 ServiceRequest,

@@ -32,9 +32,9 @@ use crate::{
     cloud_provider::{CloudError, CloudResult, PlannedWrite},
     metrics::Metrics,
     providers::azure::{
-        arm::network::NetworkSecurityGroup,
         load_balancer::{lease::plan::NAMESPACE, service_index::ServiceIndex},
         metrics::AzureMetrics,
+        model::network::NetworkSecurityGroup,
         planner::load_balancer::{
             desired::security_rules::listed_destinations,
             rule_records::{self, CONFIG_MAP, PlannedRecords, RuleRecords},

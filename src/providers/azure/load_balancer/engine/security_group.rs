@@ -14,8 +14,9 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmErrorClass, ResourceId, Urgency},
+        arm::Urgency,
         load_balancer::events,
+        model::{ArmErrorClass, ResourceId},
         planner::load_balancer::{
             desired::{
                 ServiceRequest,

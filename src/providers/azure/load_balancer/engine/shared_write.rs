@@ -2,7 +2,7 @@
 
 use tokio::sync::OnceCell;
 
-use crate::providers::azure::arm::ArmResult;
+use crate::providers::azure::model::ArmResult;
 
 /// See the module.
 pub(super) struct SharedWrite<C> {

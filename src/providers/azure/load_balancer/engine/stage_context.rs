@@ -22,7 +22,7 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClient, ArmError, ArmResult, ResourceId, Urgency, api},
+        arm::{ArmClient, Urgency},
         config::LoadBalancerSku,
         inventory::Inventory,
         load_balancer::{
@@ -37,6 +37,7 @@ use crate::{
             subnet_ranges::SubnetRanges,
             zones::RegionZones,
         },
+        model::{ArmError, ArmResult, ResourceId, api},
         planner::load_balancer::{
             desired::ServiceRequest,
             drift::findings::DriftedDocument,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::providers::azure::{
-    arm::{ArmErrorClass, ResourceId},
+    model::{ArmErrorClass, ResourceId},
     planner::load_balancer::desired::load_balancers::RetainedFrontend,
     samples::arm_error,
 };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::providers::azure::{
-    arm::{ArmError, ResourceId, api},
+    model::{ArmError, ResourceId, api},
     planner::load_balancer::{
         naming,
         spec::{ServiceIdentity, ServiceSpec},

@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use super::*;
 use crate::providers::azure::{
-    arm::{ArmErrorEntry, ResourceId},
+    arm::ArmErrorEntry,
+    model::ResourceId,
     planner::load_balancer::{
         desired::samples,
         naming,

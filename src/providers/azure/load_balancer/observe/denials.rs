@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::providers::azure::planner::load_balancer::network_query::{NetworkCacheKey, is_lasting};
 use crate::{
-    providers::azure::arm::{ArmError, ArmErrorClass},
+    providers::azure::model::{ArmError, ArmErrorClass},
     runtime::backoff::ExponentialBackoff,
 };
 
@@ -136,7 +136,7 @@ impl ReadDenials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::azure::{arm::ResourceId, samples::arm_error};
+    use crate::providers::azure::{model::ResourceId, samples::arm_error};
 
     fn failed(class: ArmErrorClass) -> DenialCause {
         DenialCause::Failed(arm_error(class, "", ""))

@@ -9,7 +9,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, PrivateLinkService, PublicIpAddress},
     },
@@ -93,15 +93,15 @@ macro_rules! with_document {
     ($key:expr, $document:ident => $run:expr, $($other:pat => $otherwise:expr,)+) => {
         match $key {
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => {
-                type $document = $crate::providers::azure::arm::network::ArmLoadBalancer;
+                type $document = $crate::providers::azure::model::network::ArmLoadBalancer;
                 $run
             }
             NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_) => {
-                type $document = $crate::providers::azure::arm::network::PrivateLinkService;
+                type $document = $crate::providers::azure::model::network::PrivateLinkService;
                 $run
             }
             NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => {
-                type $document = $crate::providers::azure::arm::network::PublicIpAddress;
+                type $document = $crate::providers::azure::model::network::PublicIpAddress;
                 $run
             }
             $($other => $otherwise,)+

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::providers::azure::{
-    arm::{
+    model::{
         ArmError, ArmErrorClass, ResourceId,
         document::SubResource,
         network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
@@ -62,7 +62,7 @@ fn is_below(part: &str, id: &ResourceId) -> bool {
 
 /// Puts a pool as ARM shows it into its load balancer.
 pub(super) fn put_pool(balancer: &mut ArmLoadBalancer, name: &str, pool: BackendAddressPool) {
-    let pools = balancer.properties.get_or_insert_default().backend_address_pools.get_or_insert_default();
+    let pools = balancer.properties_mut().backend_address_pools.get_or_insert_default();
     let is_it = |known: &&mut BackendAddressPool| known.name_is(name);
     match pools.iter_mut().find(is_it) {
         Some(known) => *known = pool,

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::providers::azure::planner::load_balancer::network_query::NetworkCacheKey;
 use crate::providers::azure::{
-    arm::{ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, api, spelling},
+    arm::ArmClient,
+    model::{ApiType, ArmError, ArmErrorClass, ArmResult, ResourceId, api, spelling},
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 

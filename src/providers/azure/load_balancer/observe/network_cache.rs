@@ -24,7 +24,7 @@ pub(super) use event_order::CacheSequence;
 use event_order::EventOrder;
 
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{NetworkSecurityGroup, Subnet},
     },

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use super::labels::LabelMatcher;
 use crate::providers::azure::{
-    arm::spelling,
     config::{AzureConfig, LoadBalancerSku, MultipleStandardLoadBalancer},
+    model::spelling,
 };
 
 /// One element of the list.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::spec::{IpFamily, Protocol, ServiceIdentity};
-use crate::providers::azure::arm::spelling;
+use crate::providers::azure::model::spelling;
 
 /// Name of the probe that Services with policy `Cluster` may share.
 pub const SHARED_PROBE: &str = "cluster-service-shared-health-probe";

@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use super::settings::LoadBalancerSettings;
 use crate::providers::azure::{
-    arm::{ApiType, ArmError, ArmErrorClass, ResourceId, api, spelling},
     config::AzureConfig,
+    model::{ApiType, ArmError, ArmErrorClass, ResourceId, api, spelling},
 };
 
 /// What one look needs beside the load balancers, the public IPs of the cluster's group and the security group.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::labels::LabelMap;
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     ResourceId,
     network::{ArmLoadBalancer, NetworkSecurityGroup, PrivateLinkService, PublicIpAddress, Subnet},
 };

@@ -25,7 +25,7 @@ use super::{
     settings::LoadBalancerSettings,
     spec::{PublicIpSpec, ServiceIdentity, ServiceRefusal, ServiceSpec, is_public, parse_leniently, parse_service},
 };
-use crate::providers::azure::arm::network::NetworkSecurityGroup;
+use crate::providers::azure::model::network::NetworkSecurityGroup;
 
 /// What a Service asks for, or why it gets nothing new.
 #[derive(Debug, Clone, PartialEq)]

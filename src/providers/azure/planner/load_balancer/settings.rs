@@ -10,13 +10,12 @@ use super::{
 };
 use crate::cloud_provider::{config::ClusterNetworks, load_balancer_class::LoadBalancerClasses};
 use crate::providers::azure::{
-    arm::{
+    config::{AzureConfig, BackendPoolType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType},
+    model::{
         ResourceId,
         document::{ExtendedLocation, Extra},
-        documents::names,
-        spelling,
+        names, spelling,
     },
-    config::{AzureConfig, BackendPoolType, DriftPolicy, HealthProbeMode, LoadBalancerSku, VmType},
 };
 
 /// What the planner knows besides Services, Nodes and documents.

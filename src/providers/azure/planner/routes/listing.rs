@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cloud_provider::Route,
-    providers::azure::arm::network::{self, RouteTable},
+    providers::azure::model::network::{self, RouteTable},
 };
 
 /// The routes of `table` (`None`: there is none), then those of unmanaged Nodes. `is_unmanaged`: whether there is such a Node, and

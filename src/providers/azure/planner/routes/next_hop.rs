@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::{names::route_name, plan::DesiredRoute};
 use crate::{
     cloud_provider::{AddressType, Route},
-    providers::azure::{instances::describe, inventory::Machine},
+    providers::azure::model::Machine,
 };
 
 /// The route for the table: its next hop is the first private address of the CIDR's family at the machine's primary interface.
@@ -34,7 +34,7 @@ pub fn is_outdated(route: &Route, machine: &Machine) -> bool {
 }
 
 fn address_of(machine: &Machine, ipv6: bool) -> Result<IpAddr, &'static str> {
-    let interface = describe::primary_interface(machine)?;
+    let interface = machine.primary_interface()?;
     let addresses = interface.ip_configurations.iter().filter_map(|found| found.private_address.as_deref()?.parse().ok());
     let mut fitting = addresses.filter(|address: &IpAddr| address.is_ipv6() == ipv6);
     fitting.next().ok_or("its primary network interface has none")
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::{
         cloud_provider::NodeAddress,
-        providers::azure::{instances::fixtures::scale_set_instance, inventory::MachineIpConfiguration},
+        providers::azure::{instances::fixtures::scale_set_instance, model::MachineIpConfiguration},
     };
 
     fn machine() -> Machine {

@@ -15,7 +15,7 @@ use super::{
     settings::{MOST_MANAGED_ROUTES, RouteSettings},
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         document::Extra,
         network::{ArmRoute, RouteTable, RouteTableProperties},
         spelling,

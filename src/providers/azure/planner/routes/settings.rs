@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::providers::azure::{
-    arm::{ResourceId, api, spelling},
     config::AzureConfig,
+    model::{ResourceId, api, spelling},
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 

@@ -5,7 +5,7 @@
 use super::plan::{RouteTablePlan, RouteTableStep};
 use crate::{
     cloud_provider::write_plan::{PUT, PlannedWrite, WritePlan},
-    providers::azure::arm::{ResourceId, network::RouteTable},
+    providers::azure::model::{ResourceId, network::RouteTable},
 };
 
 /// Returns the write of the table `id`, which is `before` now.

@@ -1,6 +1,7 @@
 use http::Method;
 
-use super::{super::super::api, *};
+use super::*;
+use crate::providers::azure::model::api;
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/g/providers";
 

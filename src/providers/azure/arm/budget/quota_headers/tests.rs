@@ -3,12 +3,13 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        super::{ApiType, api, retry_after},
+        super::retry_after,
         charge::RequestCharge,
         limits::{self, BudgetSettings},
     },
     *,
 };
+use crate::providers::azure::model::{ApiType, api};
 
 fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
     let row = |(name, value): &(&'static str, &str)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());

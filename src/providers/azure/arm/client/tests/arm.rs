@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use crate::{
     providers::azure::{
-        arm::{ArmTransport, ArmTransportError, RequestGate, TokenProvider, Urgency, budget::RequestCharge},
+        arm::{RequestGate, TokenProvider, Urgency, budget::RequestCharge},
         auth::AuthError,
+        transport::{ArmTransport, ArmTransportError},
     },
     sandbox::azure::{Azure, AzureOptions},
 };

@@ -11,13 +11,14 @@ use tokio::sync::mpsc;
 use super::super::*;
 use crate::{
     providers::azure::{
-        arm::{
-            ArmResult, Precondition, api,
+        arm::Precondition,
+        config::{AzureConfig, LoadBalancerSku},
+        inventory::InventorySettings,
+        model::{
+            ArmResult, api,
             document::SubResource,
             network::{ArmLoadBalancer, BackendAddressPool},
         },
-        config::{AzureConfig, LoadBalancerSku},
-        inventory::InventorySettings,
         planner::load_balancer::{observed::ObservedNetwork, plan::pools},
         samples::arm_client,
     },
@@ -220,7 +221,7 @@ impl Cloud {
     }
 
     fn pool_document(&self, load_balancer: &str) -> BackendAddressPool {
-        self.load_balancer(load_balancer).properties.unwrap().backend_address_pools.unwrap().remove(0)
+        self.load_balancer(load_balancer).properties.unwrap().backend_address_pools.as_ref().unwrap()[0].clone()
     }
 
     /// Names of nodes whose interfaces list the cluster's pool of a load balancer.

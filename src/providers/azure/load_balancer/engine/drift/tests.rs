@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::providers::azure::{
-    arm::ResourceId,
+    model::ResourceId,
     planner::load_balancer::desired::samples::{public_ip, service},
 };
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::in_flight::ALL;
 use crate::providers::azure::{
-    arm::ResourceId,
+    model::ResourceId,
     planner::load_balancer::{desired::ServiceRequest, naming, plan::network::NetworkPlan, spec::ServiceIdentity},
 };
 

@@ -51,7 +51,7 @@ fn a_pool_replaces_the_one_of_its_name() {
     for (name, etag) in [("a", "1"), ("b", "2"), ("A", "3")] {
         put_pool(&mut balancer, name, pool(name, etag));
     }
-    assert_eq!(balancer.properties.unwrap().backend_address_pools.unwrap(), [pool("A", "3"), pool("b", "2")]);
+    assert_eq!(balancer.properties_mut().backend_address_pools.take().unwrap(), [pool("A", "3"), pool("b", "2")]);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// A place in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{CachedVersion, NetworkCache, NetworkCacheKey, event_order::CacheSequence};
 use crate::providers::azure::{
-    arm::ResourceId,
     load_balancer::observe::documents::{self, ListedDocument, with_document},
+    model::ResourceId,
 };
 
 impl NetworkCache {

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::{CachedRead, NetworkCache, NetworkCacheKey, event_order::CacheSequence};
 use crate::providers::azure::{
-    arm::{
+    load_balancer::observe::{documents::ListedDocument, effects::attachments},
+    model::{
         ArmError, ResourceId,
         network::{NetworkSecurityGroup, Subnet},
     },
-    load_balancer::observe::{documents::ListedDocument, effects::attachments},
 };
 
 /// How long it is remembered at all that something was missing.

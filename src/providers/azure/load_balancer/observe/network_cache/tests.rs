@@ -6,7 +6,7 @@ use super::{
     *,
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ArmErrorClass,
         network::{ArmLoadBalancer, PublicIpAddress},
     },

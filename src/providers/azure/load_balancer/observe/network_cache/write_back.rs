@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::{CachedRead, NetworkCache, event_order::CacheSequence};
 use crate::providers::azure::{
-    arm::{
+    load_balancer::observe::{documents::ListedDocument, effects},
+    model::{
         ResourceId,
         document::SubResource,
         network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PrivateLinkService, PublicIpAddress, Subnet},
     },
-    load_balancer::observe::{documents::ListedDocument, effects},
     planner::load_balancer::network_query::NetworkCacheKey,
 };
 

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::patterns;
 use crate::providers::azure::{
-    arm::documents::names::{self, MAX_TAGS},
+    model::names::{self, MAX_TAGS},
     planner::load_balancer::{spec::ranges, tag_list::parse_tags},
 };
 

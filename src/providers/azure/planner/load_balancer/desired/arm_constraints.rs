@@ -9,7 +9,7 @@ use super::{
     draft::{self, frontend_uses},
     rules,
 };
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     network::{ArmLoadBalancer, LoadBalancingRule, Probe},
     spelling,
 };

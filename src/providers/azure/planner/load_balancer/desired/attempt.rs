@@ -29,7 +29,7 @@ use super::{
     unruled_ports::UnruledPorts,
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, LoadBalancingRule, Probe},
         spelling,
@@ -123,7 +123,9 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     let mut reasons = std::mem::take(&mut draft.reasons);
     let is_owned = |name: &str| owners.of_rule(name).is_some();
     let rules = PartMerge { wanted: &rules, is_owned: &is_owned, is_needed: &|_| false, is_same: rules::is_same };
-    rules.apply(&mut draft.properties_mut().load_balancing_rules, &mut reasons);
+    if rules.is_change(draft.rules()) {
+        rules.apply(&mut draft.properties_mut().load_balancing_rules, &mut reasons);
+    }
     let used = probes::probe_references(draft.rules());
     // One that another program has forgotten goes when something is written anyway.
     let is_written = !reasons.is_empty();
@@ -133,7 +135,9 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     let is_owned = |name: &str| is_owned(name) || is_left(name);
     let is_needed = |probe: &Probe| probe.name.as_deref().is_some_and(|name| used.contains(&name.to_ascii_lowercase()));
     let probes = PartMerge { wanted: &probes, is_owned: &is_owned, is_needed: &is_needed, is_same: probes::is_same };
-    probes.apply(&mut draft.properties_mut().probes, &mut reasons);
+    if probes.is_change(draft::probes(&draft.after)) {
+        probes.apply(&mut draft.properties_mut().probes, &mut reasons);
+    }
     draft.reasons = reasons;
 }
 

@@ -12,7 +12,7 @@ use super::{
     types::RequestIdx,
 };
 use crate::providers::azure::{
-    arm::network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, Probe},
+    model::network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, Probe},
     planner::load_balancer::{observed::ObservedNetwork, spec::ServiceIdentity},
 };
 

@@ -11,8 +11,8 @@ use super::{
     types::{PublicIpAssignment, RequestIdx, ServiceRequest},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
     config::LoadBalancerSku,
+    model::{ResourceId, document::SubResource, network::PublicIpAddress},
     planner::load_balancer::{
         naming,
         observed::ObservedNetwork,

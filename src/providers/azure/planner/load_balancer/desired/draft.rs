@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     ResourceId,
     network::{
         ArmLoadBalancer, BackendAddressPool, FrontendIpConfiguration, LoadBalancerProperties, LoadBalancingRule, Probe,
@@ -32,7 +32,7 @@ pub(super) struct LoadBalancerDraft<'a> {
 impl LoadBalancerDraft<'_> {
     /// What [`Self::after`] consists of.
     pub(super) fn properties_mut(&mut self) -> &mut LoadBalancerProperties {
-        self.after.properties.get_or_insert_default()
+        self.after.properties_mut()
     }
 
     /// Front ends as they will be.

@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use super::{ServiceRequest, context::ensured_spec};
 use crate::providers::azure::{
-    arm::{ResourceId, api},
     config::LoadBalancerSku,
+    model::{ResourceId, api},
     planner::load_balancer::{
         naming,
         settings::LoadBalancerSettings,

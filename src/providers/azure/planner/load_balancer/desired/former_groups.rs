@@ -12,7 +12,7 @@ use super::{
     frontends,
 };
 use crate::providers::azure::{
-    arm::network::FrontendIpConfiguration,
+    model::network::FrontendIpConfiguration,
     planner::load_balancer::spec::{ServiceIdentity, ServiceSpec},
 };
 

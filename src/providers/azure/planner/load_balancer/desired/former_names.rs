@@ -24,12 +24,12 @@ use super::{
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
-    arm::{
+    config::BackendPoolType,
+    model::{
         ResourceId,
         network::{FrontendIpConfiguration, LoadBalancingRule, Probe},
         spelling,
     },
-    config::BackendPoolType,
     planner::load_balancer::{naming, spec::ServiceRefusal},
 };
 

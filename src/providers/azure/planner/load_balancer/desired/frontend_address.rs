@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::providers::azure::arm::network::FrontendIpConfiguration;
+use crate::providers::azure::model::network::FrontendIpConfiguration;
 
 /// What makes two Services share a front end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,7 +14,7 @@ use super::{
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
-    arm::network::FrontendIpConfiguration,
+    model::network::FrontendIpConfiguration,
     planner::load_balancer::spec::{IpFamily, ServiceRefusal, ServiceSpec},
 };
 

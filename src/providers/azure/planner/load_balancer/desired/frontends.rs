@@ -9,7 +9,7 @@ use std::net::IpAddr;
 pub(super) use super::frontend_address::{FrontendAddress, frontend_address};
 use super::{context::PlanContext, frontend_address::parse_address};
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         document::SubResource,
         network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet},

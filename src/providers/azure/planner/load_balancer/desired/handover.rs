@@ -12,7 +12,7 @@ use super::{
     types::DraftIdx,
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         network::{FrontendIpConfiguration, FrontendIpConfigurationProperties},
         spelling,
     },

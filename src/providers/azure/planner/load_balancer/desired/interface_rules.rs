@@ -20,7 +20,7 @@ use super::{
     rules::{self, RulesAndProbes},
     types::{RequestIdx, ServicePlacement},
 };
-use crate::providers::azure::arm::network::{ArmLoadBalancer, LoadBalancingRule};
+use crate::providers::azure::model::network::{ArmLoadBalancer, LoadBalancingRule};
 
 /// Whether all Nodes behind the load balancer carry the rule.
 fn is_carried(rule: &LoadBalancingRule, settings: &LoadBalancerSettings) -> bool {

@@ -16,7 +16,7 @@ use super::{
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::FrontendIpConfiguration, spelling},
+    model::{ResourceId, network::FrontendIpConfiguration, spelling},
     planner::load_balancer::spec::ServiceRefusal,
 };
 

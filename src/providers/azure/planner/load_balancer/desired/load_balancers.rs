@@ -27,7 +27,7 @@ use super::{
     write_order::{self, AddressChange},
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule},
     },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::providers::azure::arm::network::{LoadBalancingRule, Probe};
+use crate::providers::azure::model::network::{LoadBalancingRule, Probe};
 
 /// A part of a load balancer with a name.
 pub(super) trait LoadBalancerPart: Clone {
@@ -41,6 +41,23 @@ pub(super) struct PartMerge<'a, T> {
 }
 
 impl<T: LoadBalancerPart> PartMerge<'_, T> {
+    /// Returns `true` if [`Self::apply`] would change the parts of a load balancer, which copies them.
+    pub(super) fn is_change(&self, existing: &[T]) -> bool {
+        let mut missing: BTreeMap<String, &T> = BTreeMap::new();
+        for part in self.wanted {
+            missing.entry(part.name().to_ascii_lowercase()).or_insert(part);
+        }
+        let differs = |part: &T| match missing.remove(&part.name().to_ascii_lowercase()) {
+            Some(desired) => !(self.is_same)(part, desired),
+            None => self.is_removed(part),
+        };
+        existing.iter().any(differs) || !missing.is_empty()
+    }
+
+    fn is_removed(&self, part: &T) -> bool {
+        (self.is_owned)(part.name()) && !(self.is_needed)(part)
+    }
+
     /// Replaces parts that differ where they are, drops those that nobody wants, and appends the missing ones.
     pub(super) fn apply(&self, existing: &mut Option<Vec<T>>, reasons: &mut Vec<String>) {
         let mut missing: BTreeMap<String, (usize, &T)> = BTreeMap::new();
@@ -71,7 +88,7 @@ impl<T: LoadBalancerPart> PartMerge<'_, T> {
                 *part = changed;
                 true
             }
-            None if (self.is_owned)(part.name()) && !(self.is_needed)(part) => {
+            None if self.is_removed(part) => {
                 reasons.push(format!("remove {} {}", T::KIND, part.name()));
                 false
             }

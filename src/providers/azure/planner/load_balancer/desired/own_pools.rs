@@ -18,7 +18,7 @@ use super::{
     types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::LoadBalancingRule},
+    model::{ResourceId, network::LoadBalancingRule},
     planner::load_balancer::{
         naming,
         spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
@@ -161,10 +161,10 @@ pub(super) fn remove(
             && (draft.moved_pools.contains(name) || holders.any(|identity| is_left_behind(name, &pool, identity)))
     };
     let gone: BTreeSet<String> = there.into_iter().filter(goes).collect();
-    let Some(pools) = draft.after.properties.as_mut().and_then(|properties| properties.backend_address_pools.as_mut())
-    else {
+    if gone.is_empty() {
         return;
-    };
+    }
+    let Some(pools) = &mut draft.properties_mut().backend_address_pools else { return };
     let mut reasons = Vec::new();
     pools.retain(|pool| {
         let goes = pool.name.as_ref().is_some_and(|name| gone.contains(&name.to_lowercase()));

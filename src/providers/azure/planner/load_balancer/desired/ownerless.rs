@@ -20,7 +20,7 @@ use super::{
     rules::reference_key,
     security_rules,
 };
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     ResourceId,
     document::SubResource,
     network::{ArmLoadBalancer, PrivateLinkService, PublicIpAddress},

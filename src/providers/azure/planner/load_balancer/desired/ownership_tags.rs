@@ -3,7 +3,7 @@
 //! In: the tags of a document as ARM sent it. Out: what they say.
 
 use crate::providers::azure::{
-    arm::{document::Tags, spelling},
+    model::{document::Tags, spelling},
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 

@@ -12,13 +12,13 @@ use super::{
     types::RuleCounts,
 };
 use crate::providers::azure::{
-    arm::{
+    config::{LoadBalancerSku, VmType},
+    model::{
         ResourceId,
         document::ArmSku,
         network::{ArmLoadBalancer, PublicIpAddress},
         spelling,
     },
-    config::{LoadBalancerSku, VmType},
     planner::load_balancer::{
         annotations::MODE,
         naming,

@@ -15,7 +15,7 @@ use super::{
     public_ip_ownership as ownership,
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, PublicIpAddress},
         spelling,

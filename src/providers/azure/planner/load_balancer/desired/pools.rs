@@ -12,7 +12,7 @@ use super::{
     draft::{self, LoadBalancerDraft},
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties, LoadBalancingRule},
     },
@@ -62,18 +62,18 @@ pub(super) fn ensure_all<'n>(
     draft: &mut LoadBalancerDraft<'_>,
     names: impl IntoIterator<Item = &'n String>,
 ) -> Vec<&'n String> {
-    let mut names = names.into_iter().peekable();
-    if names.peek().is_none() {
-        return Vec::new();
-    }
-    let pools = draft.properties_mut().backend_address_pools.get_or_insert_default();
-    let keys = pools.iter().filter_map(|pool| Some(pool.name.as_ref()?.to_ascii_lowercase()));
+    let keys = draft::pools(&draft.after).iter().filter_map(|pool| Some(pool.name.as_ref()?.to_ascii_lowercase()));
     let mut keys: BTreeSet<String> = keys.collect();
-    let added: Vec<&String> = names.filter(|name| keys.insert(name.to_ascii_lowercase())).collect();
-    pools.extend(added.iter().map(|name| BackendAddressPool {
-        name: Some((*name).clone()),
-        properties: Some(BackendAddressPoolProperties::default()),
-        ..BackendAddressPool::default()
+    let added: Vec<&String> = names.into_iter().filter(|name| keys.insert(name.to_ascii_lowercase())).collect();
+    if added.is_empty() {
+        return added;
+    }
+    draft.properties_mut().backend_address_pools.get_or_insert_default().extend(added.iter().map(|name| {
+        BackendAddressPool {
+            name: Some((*name).clone()),
+            properties: Some(BackendAddressPoolProperties::default()),
+            ..BackendAddressPool::default()
+        }
     }));
     draft.reasons.extend(added.iter().map(|name| format!("add back-end pool {name}")));
     added

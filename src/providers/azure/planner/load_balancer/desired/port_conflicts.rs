@@ -21,7 +21,7 @@ use super::{
     unruled_ports::{UnruledPorts, frontend_addresses, has_unruled},
 };
 use crate::providers::azure::{
-    arm::network::LoadBalancingRule,
+    model::network::LoadBalancingRule,
     planner::load_balancer::{
         naming,
         spec::{PortSpec, Protocol, ServiceRefusal, ServiceSpec},

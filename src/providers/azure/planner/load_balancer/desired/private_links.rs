@@ -29,7 +29,7 @@ pub use self::{
 };
 use super::context::ensured_spec;
 use crate::providers::azure::{
-    arm::{ResourceId, spelling},
+    model::{ResourceId, spelling},
     planner::load_balancer::spec::ServiceIdentity,
 };
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::providers::azure::{
-    arm::network::{LoadBalancingRule, Probe, ProbeProperties},
+    model::network::{LoadBalancingRule, Probe, ProbeProperties},
     planner::load_balancer::{
         naming,
         settings::LoadBalancerSettings,

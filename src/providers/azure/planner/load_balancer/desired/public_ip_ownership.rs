@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use crate::providers::azure::{
-    arm::{document::Tags, network::PublicIpAddress, spelling},
+    model::{document::Tags, network::PublicIpAddress, spelling},
     planner::load_balancer::spec::IpFamily,
 };
 

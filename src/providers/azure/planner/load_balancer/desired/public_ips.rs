@@ -27,7 +27,7 @@ use super::{
     public_ip_ownership::{self as ownership, PublicIpOwner},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress},
+    model::{ResourceId, network::PublicIpAddress},
     planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings, spec::ServiceSpec},
 };
 

@@ -19,7 +19,7 @@ use super::{
     status::address_of,
 };
 use crate::providers::azure::{
-    arm::network::{ArmLoadBalancer, LoadBalancingRuleProperties},
+    model::network::{ArmLoadBalancer, LoadBalancingRuleProperties},
     planner::load_balancer::{
         settings::LoadBalancerSettings,
         spec::{Protocol, ServiceIdentity},

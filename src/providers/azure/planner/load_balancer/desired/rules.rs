@@ -6,12 +6,12 @@
 
 use super::{pools, probes};
 use crate::providers::azure::{
-    arm::{
+    config::LoadBalancerSku,
+    model::{
         ResourceId,
         document::SubResource,
         network::{LoadBalancingRule, LoadBalancingRuleProperties, Probe},
     },
-    config::LoadBalancerSku,
     planner::load_balancer::{
         settings::LoadBalancerSettings,
         spec::{IpFamily, PortProbe, PortSpec, Protocol, ServiceSpec},

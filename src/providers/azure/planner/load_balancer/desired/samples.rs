@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{ServiceRequest, load_balancers::PublicIpAssignment};
 use crate::providers::azure::{
-    arm::{ResourceId, network::ArmLoadBalancer},
     config::AzureConfig,
+    model::{ResourceId, network::ArmLoadBalancer},
     planner::load_balancer::{
         naming,
         observed::ObservedNetwork,

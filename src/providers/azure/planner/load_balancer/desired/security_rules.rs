@@ -33,7 +33,7 @@ use super::{
     LAST_CHANGE_FAILED,
 };
 use crate::providers::azure::{
-    arm::{ResourceId, document::SubResource, network::NetworkSecurityGroup},
+    model::{ResourceId, document::SubResource, network::NetworkSecurityGroup},
     planner::tags,
 };
 

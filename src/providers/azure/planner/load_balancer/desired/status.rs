@@ -17,7 +17,7 @@ use super::{
     plan_index::{PartPosition, PlanIndex},
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, FrontendIpConfiguration},
     },

@@ -22,7 +22,7 @@ use super::{
     types::{DraftIdx, RequestIdx, RuleCounts},
 };
 use crate::providers::azure::{
-    arm::{network::FrontendIpConfiguration, spelling},
+    model::{network::FrontendIpConfiguration, spelling},
     planner::load_balancer::{
         entries::LoadBalancerEntry,
         spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},

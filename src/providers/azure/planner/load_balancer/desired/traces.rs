@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{draft, plan_index::PlanIndex, public_ips::public_ip_addresses_of, security_rules::PortsByProtocol};
 use crate::providers::azure::{
-    arm::{network::ArmLoadBalancer, spelling},
+    model::{network::ArmLoadBalancer, spelling},
     planner::load_balancer::{
         naming,
         observed::ObservedNetwork,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::draft::FrontendUse;
 use crate::providers::azure::{
-    arm::ResourceId,
+    model::ResourceId,
     planner::load_balancer::spec::{IpFamily, PublicIpSpec, ServiceIdentity, ServiceSpec},
 };
 

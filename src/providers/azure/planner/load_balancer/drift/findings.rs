@@ -21,8 +21,8 @@ use super::super::{
 };
 use crate::{
     providers::azure::{
-        arm::{ApiType, ResourceId, api},
         config::LoadBalancerSku,
+        model::{ApiType, ResourceId, api},
     },
     runtime::text::truncate,
 };
@@ -167,7 +167,7 @@ mod tests {
         },
         *,
     };
-    use crate::providers::azure::arm::network::LoadBalancerProperties;
+    use crate::providers::azure::model::network::LoadBalancerProperties;
 
     /// Two internal Services that are served.
     fn served() -> (ObservedNetwork, Vec<ServiceRequest>) {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn properties(there: &mut ObservedNetwork) -> &mut LoadBalancerProperties {
-        there.load_balancers[0].properties.get_or_insert_default()
+        there.load_balancers[0].properties_mut()
     }
 
     fn found(

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
 use super::super::spec::ServiceIdentity;
-use crate::{providers::azure::arm::ResourceId, runtime::backoff::ExponentialBackoff};
+use crate::{providers::azure::model::ResourceId, runtime::backoff::ExponentialBackoff};
 
 /// Pauses between repairs of a document that is changed again and again.
 pub const PAUSES: ExponentialBackoff =

@@ -14,7 +14,7 @@ use super::{
     network::NetworkPlan,
     pools::{PoolChangeKind, PoolPlan},
 };
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     ResourceId,
     document::SubResource,
     network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
@@ -87,7 +87,7 @@ pub fn apply_pools(after: &mut ObservedNetwork, plan: &PoolPlan) {
 fn find_pool<'a>(after: &'a mut ObservedNetwork, id: &ResourceId) -> Option<&'a mut BackendAddressPool> {
     let balancer = id.parent()?;
     let document = after.load_balancers.iter_mut().find(|known| known.is(&balancer))?;
-    let mut pools = document.properties.as_mut()?.backend_address_pools.iter_mut().flatten();
+    let mut pools = document.properties_mut().backend_address_pools.iter_mut().flatten();
     pools.find(|pool| pool.name_is(id.name()))
 }
 

@@ -16,7 +16,7 @@ use super::{
     after,
     network::{NetworkPlan, plan_network},
 };
-use crate::providers::azure::arm::network::ArmLoadBalancer;
+use crate::providers::azure::model::network::ArmLoadBalancer;
 
 /// As many as there are tries of the stage, less the first.
 const MAX_STEPS: usize = 4;

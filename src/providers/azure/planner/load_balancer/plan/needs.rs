@@ -22,7 +22,7 @@ use super::{
     pools::PoolNeeds,
     types::{BlockedBy, NetworkReads, Plan, PlanInput, PlanNeeds, PlanScope},
 };
-use crate::providers::azure::{arm::ResourceId, config::LoadBalancerSku};
+use crate::providers::azure::{config::LoadBalancerSku, model::ResourceId};
 
 impl PlanScope<'_> {
     /// Whether nothing is written before this, so that doubts are settled first.

@@ -18,7 +18,7 @@ use super::super::{
     settings::LoadBalancerSettings,
     spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// What has to be done.
 #[derive(Debug, Clone, Default, PartialEq)]

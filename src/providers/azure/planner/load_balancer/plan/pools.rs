@@ -45,14 +45,13 @@ use super::{
     waiting::WaitingFor,
 };
 use crate::providers::azure::{
-    arm::{
-        ArmError, ArmResult, ResourceId,
+    config::{BackendPoolType, VmType},
+    model::{
+        ArmError, ArmResult, LookupError, Machine, MachineQuery, ResourceId,
         compute::VirtualMachineScaleSet,
         network::{ArmLoadBalancer, BackendAddressPool},
         spelling,
     },
-    config::{BackendPoolType, VmType},
-    inventory::{LookupError, Machine, MachineQuery},
 };
 
 /// Models of scale sets by id.

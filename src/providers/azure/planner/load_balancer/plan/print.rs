@@ -22,7 +22,7 @@ use super::{
     pools::{PoolChange, PoolChangeKind},
     waiting::WaitingFor,
 };
-use crate::providers::azure::arm::{ApiType, ResourceId, api, network::ArmLoadBalancer};
+use crate::providers::azure::model::{ApiType, ResourceId, api, network::ArmLoadBalancer};
 
 /// How many Services a sentence names.
 const NAMED: usize = 3;

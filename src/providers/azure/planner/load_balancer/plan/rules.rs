@@ -29,7 +29,7 @@ use super::{
     pools::{self, PoolNeeds},
     types::{MachineRules, PlanInput, PlannedSecurityRules},
 };
-use crate::providers::azure::arm::network::NetworkSecurityGroup;
+use crate::providers::azure::model::network::NetworkSecurityGroup;
 
 /// What security rules are planned on.
 pub struct RuleInput<'a> {

@@ -7,9 +7,8 @@ use super::{pools::PoolInput, *};
 use crate::{
     node::fixtures::{With, address, node, status},
     providers::azure::{
-        arm::{ArmErrorClass, ResourceId},
         config::BackendPoolType,
-        inventory::LookupError,
+        model::{ArmErrorClass, LookupError, ResourceId},
         planner::load_balancer::{
             desired::samples::{ensure, internal, network, observed, pinned, remove, service, settings},
             entries::LoadBalancerEntry,

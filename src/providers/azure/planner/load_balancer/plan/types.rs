@@ -21,7 +21,7 @@ use super::{
     pools::{PoolInput, PoolNeeds, PoolPlan},
     waiting::WaitingFor,
 };
-use crate::providers::azure::arm::{ArmError, ResourceId, network::ArmLoadBalancer};
+use crate::providers::azure::model::{ArmError, ResourceId, network::ArmLoadBalancer};
 
 /// Which documents a plan is about.
 #[derive(Clone, Copy)]

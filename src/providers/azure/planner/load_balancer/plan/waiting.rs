@@ -13,7 +13,7 @@ use super::{
     },
     network::NetworkPlan,
 };
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::model::ResourceId;
 
 /// Something that is planned when it is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     cloud_provider::write_plan::{DELETE, POST, PUT, PlannedWrite, WritePlan, only_removes},
-    providers::azure::arm::{
+    providers::azure::model::{
         ApiType, ResourceId, api,
         body::{read_only, strip},
         network::ArmLoadBalancer,

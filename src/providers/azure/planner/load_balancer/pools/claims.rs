@@ -13,8 +13,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use super::nodes::{INTERNAL_IP, internal_addresses, machine_query};
 use crate::providers::azure::{
-    arm::spelling,
-    inventory::{Machine, MachineQuery},
+    model::{Machine, MachineQuery, spelling},
     node,
 };
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::endpoint_nodes::EndpointNodes;
 use crate::providers::azure::{
-    arm::ResourceId,
+    model::ResourceId,
     planner::load_balancer::{
         desired::RulesByPool,
         naming,
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::providers::azure::{
-        arm::network::ArmLoadBalancer,
+        model::network::ArmLoadBalancer,
         planner::load_balancer::desired::samples::{load_balancer, network, service},
     };
 

@@ -15,8 +15,7 @@ use super::{
     orphans::PoolMemberOwners,
 };
 use crate::providers::azure::{
-    arm::ResourceId,
-    inventory::{LookupError, Machine, MachineKind, MachineQuery},
+    model::{LookupError, Machine, MachineKind, MachineQuery, ResourceId},
     node,
 };
 

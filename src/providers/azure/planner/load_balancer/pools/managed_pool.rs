@@ -11,12 +11,12 @@ use super::{
     member_resource,
 };
 use crate::providers::azure::{
-    arm::{
+    config::LoadBalancerSku,
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
         spelling,
     },
-    config::LoadBalancerSku,
     planner::load_balancer::{
         desired::{RulesByPool, pool_members::PoolNode, pools_of},
         naming,

@@ -18,9 +18,8 @@ use super::{
     nodes,
 };
 use crate::providers::azure::{
-    arm::network::BackendAddressPoolProperties,
     config::BackendPoolType,
-    inventory::{Machine, MachineQuery},
+    model::{Machine, MachineQuery, network::BackendAddressPoolProperties},
     node,
     planner::load_balancer::{
         desired::{plan_index::PlanIndex, pool_members::PoolNode, pool_name, pools_of},

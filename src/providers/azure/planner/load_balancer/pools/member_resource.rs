@@ -3,10 +3,7 @@
 //! In: machines, provider ids, entries of pools. Out: [`PoolMemberResource`]s, and keys that are the same from whichever
 //! side they are made.
 
-use crate::providers::azure::{
-    arm::{ResourceId, api},
-    inventory::{Machine, MachineKind},
-};
+use crate::providers::azure::model::{Machine, MachineKind, ResourceId, api};
 
 /// The document that lists the pools of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -15,9 +15,8 @@ use super::{
     member_resource::{PoolMemberResource, key_of_entry},
 };
 use crate::providers::azure::{
-    arm::ResourceId,
     config::LoadBalancerSku,
-    inventory::{Machine, MachineKind},
+    model::{Machine, MachineKind, ResourceId},
     planner::load_balancer::{
         desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch, is_active},
         settings::LoadBalancerSettings,

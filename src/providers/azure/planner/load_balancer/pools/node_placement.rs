@@ -14,7 +14,7 @@ use std::{
 
 use super::managed_pool::{self, ManagedPool, PoolScope};
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, BackendAddressPool},
         spelling,

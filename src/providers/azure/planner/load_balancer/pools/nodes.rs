@@ -10,9 +10,11 @@ use k8s_openapi::api::core::v1::Node;
 use super::member_resource::PoolMemberResource;
 use crate::cloud_provider::helpers;
 use crate::providers::azure::{
-    arm::spelling,
-    instances::provider_id::{self, ParsedProviderId},
-    inventory::MachineQuery,
+    model::{
+        MachineQuery,
+        provider_id::{self, ParsedProviderId},
+        spelling,
+    },
     node,
     planner::load_balancer::{
         desired::pool_members::PoolNode, entries::label_keys, labels::with_keys, settings::LoadBalancerSettings,

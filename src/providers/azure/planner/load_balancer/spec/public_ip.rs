@@ -5,7 +5,7 @@ use super::{
     reader::{SpecReader, refusal},
 };
 use crate::providers::azure::{
-    arm::ResourceId,
+    model::ResourceId,
     planner::load_balancer::{
         annotations::{
             AnnotationFormat, DNS_LABEL, IpTagListFormat, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID,

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::providers::azure::{
-    arm::ResourceId,
     config::{AzureConfig, LoadBalancerSku},
+    model::ResourceId,
     planner::load_balancer::{annotations::PREFIX, naming, settings::LoadBalancerSettings},
 };
 

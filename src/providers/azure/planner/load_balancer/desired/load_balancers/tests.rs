@@ -88,7 +88,7 @@ fn seats_of_rules(document: &ArmLoadBalancer) -> BTreeMap<String, (String, Optio
         (part.name.clone().unwrap(), frontends::frontend_address(part))
     };
     let rules = draft::rules(document).iter();
-    let seat = |rule: &crate::providers::azure::arm::network::LoadBalancingRule| {
+    let seat = |rule: &crate::providers::azure::model::network::LoadBalancingRule| {
         rule.properties.as_ref().unwrap().frontend_ip_configuration.as_ref().unwrap().id.clone().unwrap()
     };
     rules.map(|rule| (rule.name.clone().unwrap(), by_id(&seat(rule)))).collect()

@@ -139,7 +139,7 @@ fn parts_come_in_an_order_in_which_they_can_be_removed() {
         balancer("kubernetes", &[frontend(&frontend_name)], &[rule(&name, &frontend_name, "kubernetes")], &[]);
     let probe = |name: &str| serde_json::from_value(json!({"name": name})).unwrap();
     let kept = format!("{}-TCP-80", web.name_prefix);
-    document.properties.as_mut().unwrap().probes = Some(vec![probe(&name), probe(&kept), probe("theirs")]);
+    document.properties_mut().probes = Some(vec![probe(&name), probe(&kept), probe("theirs")]);
     let mut there = observed(vec![document]);
     let tags = json!({"k8s-azure-cluster-name": "kubernetes", "k8s-azure-owner-service": "default/gone"});
     let id = network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{frontend_name}"));

@@ -10,7 +10,7 @@ use std::{
 
 use super::PoolNode;
 use crate::providers::azure::{
-    arm::{
+    model::{
         document::SubResource,
         network::{BackendAddress, BackendAddressPool, BackendAddressProperties},
     },

@@ -5,8 +5,8 @@
 //! another load balancer keeps no other from joining, and a machine whose power state is unknown joins.
 
 use crate::providers::azure::{
-    arm::{
-        ResourceId,
+    model::{
+        Machine, ResourceId,
         compute::{
             ArmScaleSetProperties, NetworkInterfaceConfiguration, NetworkProfileConfiguration, ScaleSetIpConfiguration,
             ScaleSetVmProfile, ScaleSetVmProperties, VirtualMachineScaleSet, VirtualMachineScaleSetVm,
@@ -15,7 +15,6 @@ use crate::providers::azure::{
         network::{BackendAddressPool, NetworkInterface, NetworkInterfaceIpConfiguration},
         spelling,
     },
-    inventory::Machine,
     planner::load_balancer::{naming, spec::IpFamily},
 };
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::types::PrivateLinkDeletion;
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, PrivateLinkService},
         spelling,

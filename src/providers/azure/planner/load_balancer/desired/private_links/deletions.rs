@@ -10,7 +10,7 @@ use super::{
     types::{PrivateLinkDeletion, PrivateLinkPlan},
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, PrivateLinkService},
     },
@@ -59,7 +59,7 @@ pub(super) fn dropped<'a>(observed: &'a ObservedNetwork, plan: &LoadBalancerPlan
 fn has_same_address(before: &FrontendIpConfiguration, after: &FrontendIpConfiguration) -> bool {
     let parts = |frontend: &FrontendIpConfiguration| {
         let properties = frontend.properties.clone().unwrap_or_default();
-        let id = |reference: Option<crate::providers::azure::arm::document::SubResource>| {
+        let id = |reference: Option<crate::providers::azure::model::document::SubResource>| {
             reference.and_then(|reference| reference.id).map(|id| id.to_ascii_lowercase())
         };
         (id(properties.public_ip_address), id(properties.subnet), properties.private_ip_address)

@@ -17,7 +17,7 @@ use super::{
     names::MAX_NAME,
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         document::SubResource,
         network::{

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::document::{LinkDraft, fixed_address, listed, parts};
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{PrivateLinkIpConfigurationProperties, PrivateLinkServiceProperties},
     },

@@ -8,7 +8,7 @@ use super::{
     types::{PrivateLinkDeletion, PrivateLinkNotice, PrivateLinkPlan},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, api, network::PrivateLinkService},
+    model::{ResourceId, api, network::PrivateLinkService},
     planner::load_balancer::{
         annotations::{PLS_CREATE, PLS_NAME},
         desired::draft,

@@ -10,7 +10,7 @@ use std::{
 
 use super::{deletions, names::wanted_id};
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId, api,
         network::{ArmLoadBalancer, FrontendIpConfiguration},
     },

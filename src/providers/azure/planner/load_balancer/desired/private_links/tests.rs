@@ -10,8 +10,8 @@ use std::sync::Arc;
 mod heirs;
 
 use crate::providers::azure::{
-    arm::network::{ArmLoadBalancer, PrivateLinkService},
     config::BackendPoolType,
+    model::network::{ArmLoadBalancer, PrivateLinkService},
     planner::load_balancer::{
         desired::{
             ServiceRequest,

@@ -1,7 +1,7 @@
 //! What becomes of private link services: the words of the plan. Pure.
 
 use crate::providers::azure::{
-    arm::{ResourceId, network::PrivateLinkService},
+    model::{ResourceId, network::PrivateLinkService},
     planner::load_balancer::spec::ServiceIdentity,
 };
 

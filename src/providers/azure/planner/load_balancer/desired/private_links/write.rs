@@ -15,7 +15,7 @@ use super::{
     types::{PrivateLinkChange, PrivateLinkPlan},
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{PrivateLinkService, Subnet},
         spelling,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{super::public_ip_ownership as ownership, claims::PublicIpClaim, dns_label, document};
 use crate::providers::azure::{
-    arm::{network::PublicIpAddress, spelling},
+    model::{network::PublicIpAddress, spelling},
     planner::load_balancer::{
         desired::ServiceRequest,
         spec::{ServiceIdentity, ServiceSpec},

@@ -13,7 +13,7 @@ use super::{
     target::{self, PublicIpIndex, PublicIpTarget},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress, spelling},
+    model::{ResourceId, network::PublicIpAddress, spelling},
     planner::load_balancer::{
         desired::{ServiceRequest, context::ensured_spec},
         naming,

@@ -17,7 +17,7 @@ use super::{
     usage,
 };
 use crate::providers::azure::{
-    arm::{ResourceId, documents::names::MAX_TAG_VALUE, network::PublicIpAddress, spelling},
+    model::{ResourceId, names::MAX_TAG_VALUE, network::PublicIpAddress, spelling},
     planner::load_balancer::{
         desired::{LAST_CHANGE_FAILED, ServiceRequest},
         spec::{ServiceIdentity, ServiceSpec},

@@ -12,7 +12,7 @@ use super::{
     claims::PublicIpClaim,
 };
 use crate::providers::azure::{
-    arm::{network::PublicIpAddress, spelling},
+    model::{network::PublicIpAddress, spelling},
     planner::load_balancer::spec::{ServiceIdentity, ServiceSpec},
 };
 

@@ -13,13 +13,13 @@ use super::{
     upgrade,
 };
 use crate::providers::azure::{
-    arm::{
+    config::LoadBalancerSku,
+    model::{
         document::{ArmSku, Extra, SubResource},
-        documents::names::MAX_TAGS,
+        names::MAX_TAGS,
         network::{DnsSettings, IpTag, PublicIpAddress, PublicIpAddressProperties},
         spelling,
     },
-    config::LoadBalancerSku,
     planner::{
         load_balancer::{
             annotations::excerpts,

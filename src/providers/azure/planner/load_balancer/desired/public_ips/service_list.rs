@@ -6,7 +6,7 @@
 
 use super::claims::PublicIpClaim;
 use crate::providers::azure::{
-    arm::{documents::names::MAX_TAG_VALUE, spelling},
+    model::{names::MAX_TAG_VALUE, spelling},
     planner::load_balancer::{desired::ServiceRequest, spec::ServiceIdentity},
 };
 

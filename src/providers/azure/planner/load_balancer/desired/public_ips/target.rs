@@ -11,7 +11,7 @@ use super::{
     upgrade::{self, SkuUpgrade},
 };
 use crate::providers::azure::{
-    arm::{
+    model::{
         ResourceId,
         network::{ArmLoadBalancer, PublicIpAddress},
         spelling,

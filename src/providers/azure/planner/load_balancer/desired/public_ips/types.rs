@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress},
+    model::{ResourceId, network::PublicIpAddress},
     planner::load_balancer::spec::{IpFamily, ServiceIdentity, ServiceRefusal},
 };
 

@@ -7,12 +7,12 @@
 
 use super::usage;
 use crate::providers::azure::{
-    arm::{
+    config::LoadBalancerSku,
+    model::{
         ResourceId,
         document::ArmSku,
         network::{ArmLoadBalancer, PublicIpAddress},
     },
-    config::LoadBalancerSku,
     planner::load_balancer::{desired::placement, observed::ObservedNetwork, settings::LoadBalancerSettings},
 };
 

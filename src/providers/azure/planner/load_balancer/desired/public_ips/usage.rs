@@ -3,7 +3,7 @@
 //! In: a public IP and the load balancers. Out: what uses it that no Service's leaving removes. ARM would refuse the deletion.
 
 use crate::providers::azure::{
-    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
+    model::{ResourceId, document::SubResource, network::PublicIpAddress},
     planner::load_balancer::{
         desired::{context::is_generated_name, draft::FrontendUse, plan_index::PlanIndex},
         settings::LoadBalancerSettings,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::rule::{self, SecurityRuleKind, WantedSecurityRule};
-use crate::providers::azure::arm::network::{NetworkSecurityGroup, SecurityRule};
+use crate::providers::azure::model::network::{NetworkSecurityGroup, SecurityRule};
 
 /// A security group under work.
 #[derive(Default)]
@@ -202,7 +202,7 @@ impl SecurityGroupDraft {
             rules.push(rule.finished());
         }
         let mut document = before.clone();
-        document.properties.get_or_insert_default().security_rules = Some(rules);
+        document.properties_mut().security_rules = Some(rules);
         (document, reasons)
     }
 }

@@ -11,7 +11,7 @@ use super::super::super::{
     naming,
     spec::{IpFamily, Protocol},
 };
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     network::{SecurityRule, SecurityRuleProperties},
     spelling,
 };

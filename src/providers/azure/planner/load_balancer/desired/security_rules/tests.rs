@@ -9,7 +9,7 @@ use super::{
     },
     *,
 };
-use crate::providers::azure::{arm::ResourceId, config::AzureConfig};
+use crate::providers::azure::{config::AzureConfig, model::ResourceId};
 
 mod properties;
 mod quirks;

@@ -29,8 +29,7 @@ use super::{
     INCOMPLETE_RESYNC, PoolChange, PoolPlanner,
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::BackendAddressPool},
-    inventory::LookupError,
+    model::{LookupError, ResourceId, network::BackendAddressPool},
     node,
 };
 

@@ -22,7 +22,7 @@ use super::{
     },
     INCOMPLETE_RESYNC, POWERED_OFF_RESYNC, PoolChange, PoolPlanner,
 };
-use crate::providers::azure::{inventory::LookupError, node};
+use crate::providers::azure::{model::LookupError, node};
 
 impl PoolPlanner<'_> {
     pub(super) fn by_interface(&mut self, pools: &[ManagedPool], hosts: &[Arc<Node>]) {

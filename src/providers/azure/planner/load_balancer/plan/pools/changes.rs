@@ -6,7 +6,7 @@ use super::super::super::{
     desired::{LAST_CHANGE_FAILED, pool_members::node_ip_configuration::PoolMembershipPatch},
     pools::member_updates::{LeaveReason, PoolMemberUpdate},
 };
-use crate::providers::azure::arm::{
+use crate::providers::azure::model::{
     ResourceId,
     network::{BackendAddress, BackendAddressPool},
 };

@@ -12,7 +12,7 @@ use super::{
     super::super::pools::{member_updates::PoolMemberUpdate, orphans::OrphanedPoolMembers, stand_ins::ReadyEntries},
     changes::{PoolChange, PoolChangeKind},
 };
-use crate::providers::azure::arm::{ArmError, ResourceId};
+use crate::providers::azure::model::{ArmError, ResourceId};
 
 /// Longest that the instances of a scale set wait for the write of its model.
 pub const MODEL_WAIT: Duration = Duration::from_secs(10);
@@ -148,7 +148,7 @@ pub struct WriteInFlight {
 mod tests {
     use super::*;
     use crate::providers::azure::{
-        arm::{ArmErrorClass, network::BackendAddressPool},
+        model::{ArmErrorClass, network::BackendAddressPool},
         planner::load_balancer::{
             desired::{pool_members::node_ip_configuration::PoolMembershipPatch, samples},
             pools::{member_resource::PoolMemberResource, member_updates::LeaveReason},

@@ -5,7 +5,7 @@ use super::super::{
     tests::{accepted, refused, service, settings, warned},
 };
 use super::*;
-use crate::providers::azure::{arm::ResourceId, planner::load_balancer::desired::samples::plain_private_link};
+use crate::providers::azure::{model::ResourceId, planner::load_balancer::desired::samples::plain_private_link};
 
 const CREATE: (&str, &str) = ("azure-pls-create", "true");
 const INTERNAL: (&str, &str) = ("azure-load-balancer-internal", "true");

@@ -10,7 +10,7 @@ fn as_json(document: &ArmLoadBalancer) -> serde_json::Value {
 fn without_the_subnet_annotation_the_address_stays_only_when_the_default_subnet_has_it() {
     for (address, kept) in [("10.0.1.9", None), ("10.0.0.9", Some("10.0.0.9"))] {
         let mut there = made(&[&ServiceSpec { subnet: Some("apps".into()), ..internal("web") }]);
-        let frontends = there.load_balancers[0].properties.as_mut().unwrap().frontend_ip_configurations.as_mut().unwrap();
+        let frontends = there.load_balancers[0].properties_mut().frontend_ip_configurations.as_mut().unwrap();
         frontends[0].properties.as_mut().unwrap().private_ip_address = Some(address.into());
         let outcome = plan(&there, &[ensure(&internal("web"))]);
         let document = as_json(put(&outcome, "kubernetes-internal"));

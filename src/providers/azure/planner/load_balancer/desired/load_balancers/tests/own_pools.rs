@@ -61,12 +61,12 @@ fn a_pool_that_others_use_or_nobody_led_to_stays() {
     let mut there = made(&[&web, &service("other")]);
     let pool = network("loadBalancers/kubernetes/backendAddressPools/default-web");
     let outbound = json!([{"name": "out", "properties": {"backendAddressPool": {"id": pool}}}]);
-    there.load_balancers[0].properties.as_mut().unwrap().outbound_rules = serde_json::from_value(outbound).unwrap();
+    there.load_balancers[0].properties_mut().outbound_rules = serde_json::from_value(outbound).unwrap();
     assert!(pool_names(put(&plan(&there, &[remove(&web)]), "kubernetes")).contains(&"default-web"));
 
     // A user's pool, or one that Go has left behind.
     let mut there = made(&[&service("web"), &service("other")]);
-    let pools = there.load_balancers[0].properties.as_mut().unwrap().backend_address_pools.as_mut().unwrap();
+    let pools = there.load_balancers[0].properties_mut().backend_address_pools.as_mut().unwrap();
     pools.push(serde_json::from_value(json!({"name": "default-web", "properties": {}})).unwrap());
     assert!(pool_names(put(&plan(&there, &[remove(&service("web"))]), "kubernetes")).contains(&"default-web"));
 }

@@ -26,7 +26,7 @@ fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
         ((both.identity.clone(), IpFamily::V4), public_ip("four")),
     ]);
     let outcome = plan_load_balancers(&there, &[ensure(&both)], &[], &ips, &settings());
-    let seat = |part: &crate::providers::azure::arm::network::FrontendIpConfiguration| {
+    let seat = |part: &crate::providers::azure::model::network::FrontendIpConfiguration| {
         (part.name.clone().unwrap(), part.properties.clone().unwrap().public_ip_address.unwrap().id.unwrap())
     };
     let seats: Vec<_> = draft::frontends(put(&outcome, "kubernetes")).iter().map(seat).collect();
@@ -83,11 +83,11 @@ fn nobody_moves_from_a_former_load_balancer_that_has_parts_of_others() {
     let there = |specs: &[&ServiceSpec]| {
         let mut there = made(&[&web]);
         if specs.is_empty() {
-            let properties = there.load_balancers[0].properties.as_mut().unwrap();
+            let properties = there.load_balancers[0].properties_mut();
             (properties.frontend_ip_configurations, properties.load_balancing_rules) = (Some(Vec::new()), None);
             properties.probes = None;
         }
-        let properties = there.load_balancers[0].properties.as_mut().unwrap();
+        let properties = there.load_balancers[0].properties_mut();
         let pool = properties.backend_address_pools.as_mut().unwrap()[0].properties.get_or_insert_default();
         pool.backend_ip_configurations = Some(vec![serde_json::from_value(member.clone()).unwrap()]);
         let egress = serde_json::from_value(egress.clone()).unwrap();
@@ -135,7 +135,7 @@ fn subnets_and_addresses_are_equal_in_any_spelling() {
     assert!(plan(&made(&[&on("apps")]), &[ensure(&on("Apps"))]).changes.is_empty());
     let spec = pinned("fd00::9", ServiceSpec { families: vec![IpFamily::V6], ..internal("web") });
     let mut there = made(&[&spec]);
-    let frontends = there.load_balancers[0].properties.as_mut().unwrap().frontend_ip_configurations.as_mut().unwrap();
+    let frontends = there.load_balancers[0].properties_mut().frontend_ip_configurations.as_mut().unwrap();
     frontends[0].properties.as_mut().unwrap().private_ip_address = Some("FD00:0:0:0:0:0:0:9".into());
     assert!(plan(&there, &[ensure(&spec)]).changes.is_empty());
 }

@@ -136,7 +136,7 @@ fn high_availability_ports_conflict_with_every_port() {
     let mut there = made(&[&one]);
     let both = made(&[&ServiceSpec { pinned: PerFamily::default(), ..other.clone() }]);
     let mut rule = draft::rules(&both.load_balancers[0])[0].clone();
-    let properties = there.load_balancers[0].properties.get_or_insert_default();
+    let properties = there.load_balancers[0].properties_mut();
     let frontend =
         properties.load_balancing_rules.as_ref().unwrap()[0].properties.clone().unwrap().frontend_ip_configuration;
     rule.properties.as_mut().unwrap().frontend_ip_configuration = frontend;
@@ -182,7 +182,7 @@ fn inbound_nat_keeps_its_ports() {
     let mut there = made(&[&service("web")]);
     let base = service("web").identity.name_prefix;
     let frontend = json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{base}"))});
-    let properties = there.load_balancers[0].properties.as_mut().unwrap();
+    let properties = there.load_balancers[0].properties_mut();
     let rule = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
     let pool = json!({"frontendIPConfiguration": frontend, "protocol": "Udp",
         "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60});
@@ -244,7 +244,7 @@ fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     let name = format!("kubernetes-{}", owner.identity.name_prefix);
     let frontend =
         json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{}", owner.identity.name_prefix))});
-    let properties = there.load_balancers[0].properties.as_mut().unwrap();
+    let properties = there.load_balancers[0].properties_mut();
     let outbound = json!([{"name": "out", "properties": {"protocol": "All", "frontendIPConfigurations": [frontend]}}]);
     properties.outbound_rules = serde_json::from_value(outbound).unwrap();
     let nat = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
@@ -261,14 +261,14 @@ fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     let back = plan(&after, &[ensure(&owner)]);
     assert_eq!(frontend_names(put(&back, "kubernetes")), [kept.as_str()], "it is a guest there now");
     let mut free = after;
-    let properties = free.load_balancers[0].properties.as_mut().unwrap();
+    let properties = free.load_balancers[0].properties_mut();
     (properties.outbound_rules, properties.inbound_nat_rules) = (None, None);
     let outcome = plan_load_balancers(&free, &[ensure(&owner)], &[], &other, &settings());
     let own = [owner.identity.name_prefix.as_str()];
     assert_eq!(frontend_names(put(&outcome, "kubernetes")), own, "nothing needs it any more");
     let pool = json!({"name": "range", "properties": {"frontendIPConfiguration": frontend, "protocol": "Tcp",
         "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60}});
-    there.load_balancers[0].properties.as_mut().unwrap().inbound_nat_pools = Some(vec![pool]);
+    there.load_balancers[0].properties_mut().inbound_nat_pools = Some(vec![pool]);
     let outcome = plan_load_balancers(&there, &[ensure(&owner)], &[], &other, &settings());
     assert!(outcome.changes.is_empty());
     let told = refusal(&outcome, &owner).message.clone();

@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::fixtures::*;
 use crate::providers::azure::{
-    arm::ResourceId,
     config::LoadBalancerSku,
+    model::ResourceId,
     planner::load_balancer::spec::{IpFamily, ServiceSpec},
 };
 

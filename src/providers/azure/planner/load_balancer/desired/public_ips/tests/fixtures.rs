@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::{PublicIpPlan, plan_public_ips};
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress},
+    model::{ResourceId, network::PublicIpAddress},
     planner::load_balancer::{
         desired::{ServiceRequest, samples},
         naming,

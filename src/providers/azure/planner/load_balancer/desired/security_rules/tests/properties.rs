@@ -85,7 +85,7 @@ type Managed = (rule::SecurityRuleKind, BTreeSet<std::net::IpAddr>, String);
 fn managed(group: &NetworkSecurityGroup) -> Vec<Managed> {
     let rules = group.properties.as_ref().unwrap().security_rules.as_ref().unwrap();
     let managed = rules.iter().filter(|rule| rule::is_managed(rule));
-    let read = |found: &crate::providers::azure::arm::network::SecurityRule| {
+    let read = |found: &crate::providers::azure::model::network::SecurityRule| {
         let properties = found.properties.as_ref().unwrap();
         (rule::kind(properties).unwrap(), rule::destinations(properties).0, found.name.clone().unwrap())
     };

@@ -150,7 +150,7 @@ fn a_rule_that_nobody_needs_at_a_node_goes_unless_another_network_may_have_the_a
     ];
     for (subnets, interfaces, expected) in rows {
         let mut start = leftover("30555");
-        let properties = start.properties.as_mut().unwrap();
+        let properties = start.properties_mut();
         properties.subnets = serde_json::from_value(subnets.clone()).unwrap();
         properties.network_interfaces = serde_json::from_value(interfaces).unwrap();
         assert_eq!(old(&start, &[]), [expected], "{subnets}");
@@ -245,7 +245,7 @@ fn taken(priorities: impl IntoIterator<Item = i64>) -> NetworkSecurityGroup {
 #[test]
 fn without_a_free_priority_only_those_that_need_one_are_refused() {
     let mut full = taken(500..4096);
-    let rules = full.properties.as_mut().unwrap().security_rules.as_mut().unwrap();
+    let rules = full.properties_mut().security_rules.as_mut().unwrap();
     rules[7] = serde_json::from_value(web_rule(&["20.0.0.9"])).unwrap();
     let services = [service("a", &[443], "20.0.0.1"), service("b", &[80], "20.0.0.2")];
     let outcome = run(&full, &services, &[]);

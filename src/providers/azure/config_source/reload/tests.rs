@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::{
-    super::source::tests::{GOOD, PATH, Server, loader},
+    super::tests::{GOOD, PATH, Server, loader},
     *,
 };
 

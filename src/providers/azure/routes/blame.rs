@@ -4,20 +4,19 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::RouteChange;
-use crate::providers::azure::arm::{
-    ArmError, ArmErrorClass,
-    batch::bisect::{BatchError, BatchRequest},
-    spelling,
+use crate::providers::azure::{
+    arm::batch::bisect::{BatchError, BatchRequest},
+    model::{ArmError, ArmErrorClass, spelling},
+    planner::routes::plan::RouteChange,
 };
 
 /// A change of a batch; what is asked for twice is there twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NumberedChange {
+pub(super) struct NumberedChange {
     /// Which one of the batch it is.
-    pub index: usize,
+    pub(super) index: usize,
     /// What is asked for.
-    pub change: RouteChange,
+    pub(super) change: RouteChange,
 }
 
 impl BatchRequest for NumberedChange {
@@ -47,8 +46,8 @@ fn is_named(change: &RouteChange, message: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::plan::DesiredRoute, *};
-    use crate::providers::azure::samples::arm_error;
+    use super::*;
+    use crate::providers::azure::{planner::routes::plan::DesiredRoute, samples::arm_error};
 
     fn set(name: &str) -> RouteChange {
         RouteChange::Set(DesiredRoute { name: name.into(), prefix: "10.0.0.0/24".into(), next_hop: [10, 0, 0, 1].into() })

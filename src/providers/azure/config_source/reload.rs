@@ -9,14 +9,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    fields::AzureConfig,
-    finding::ConfigFinding,
-    merge::ConfigTexts,
-    source::{ConfigLoadError, ConfigLoader},
+use super::{ConfigLoadError, ConfigLoader};
+use crate::{
+    providers::azure::config::{AzureConfig, ConfigFinding, ConfigTexts},
+    runtime::{shutdown::Shutdown, watch},
 };
-use crate::runtime::shutdown::Shutdown;
-use crate::runtime::watch;
 
 /// Time between two looks.
 pub const INTERVAL: Duration = Duration::from_secs(5);

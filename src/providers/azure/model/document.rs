@@ -31,7 +31,7 @@ macro_rules! documents {
             )*
             /// Everything else.
             #[serde(flatten)]
-            pub extra: $crate::providers::azure::arm::documents::document::Extra,
+            pub extra: $crate::providers::azure::model::document::Extra,
         }
     )*};
     (@name $field:ident $json:literal) => { concat!("`", $json, "`.") };
@@ -51,17 +51,17 @@ macro_rules! records {
             $(
                 $(#[$field_doc])*
                 #[serde(
-                    deserialize_with = "crate::providers::azure::arm::documents::document::or_empty" $(, rename = $json)?
+                    deserialize_with = "crate::providers::azure::model::document::or_empty" $(, rename = $json)?
                 )]
                 $visibility $field: $type,
             )*
         }
     )*};
 }
-pub(in crate::providers::azure) use records;
+pub(crate) use records;
 
 /// Reads a field of a record, which is empty if ARM sends no value.
-pub(in crate::providers::azure) fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(crate) fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     field: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(field)?.unwrap_or_default())
@@ -72,13 +72,13 @@ macro_rules! identified {
     ($($name:ident,)*) => {$(
         impl $name {
             /// Whether it is the resource `id`.
-            pub fn is(&self, id: &$crate::providers::azure::arm::documents::ResourceId) -> bool {
+            pub fn is(&self, id: &$crate::providers::azure::model::ResourceId) -> bool {
                 self.id.as_deref().is_some_and(|text| id.same_as(text))
             }
 
             /// Whether it has this name.
             pub fn name_is(&self, name: &str) -> bool {
-                self.name.as_deref().is_some_and(|known| $crate::providers::azure::arm::documents::spelling::same_name(known, name))
+                self.name.as_deref().is_some_and(|known| $crate::providers::azure::model::spelling::same_name(known, name))
             }
         }
     )*};

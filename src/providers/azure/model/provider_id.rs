@@ -4,7 +4,7 @@
 //! because other components compare the text: only the resource group is lower-cased, and the fixed words are matched
 //! exactly. Upstream: `pkg/provider/azure_wrap.go`, `azure_vmss.go` (`GetNodeNameByProviderID`) and `azure_standard.go`.
 
-use crate::providers::azure::arm::{ResourceId, spelling};
+use super::{ResourceId, spelling};
 
 /// Prefix of the ARM ID.
 pub const SCHEME: &str = "azure://";

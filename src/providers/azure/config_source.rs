@@ -1,7 +1,10 @@
-//! Sources of the configuration: a file, a Secret, or both.
+//! Sources of the configuration: a file, a Secret, or both; `reload` reads them again, `reference` is the page about them.
 //!
 //! In: paths, names, a client. Out: [`ConfigTexts`] or a [`ConfigLoadError`] that says what to create or permit. Decides
 //! nothing about the content.
+
+mod reference;
+mod reload;
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +12,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use tokio::io::AsyncReadExt;
 
-use super::{
-    choices::CloudConfigType,
-    decode::DecodedConfig,
-    document::MAX_BYTES,
-    environment::EnvironmentOverrides,
-    finding::ConfigFinding,
-    merge::{ConfigTexts, merge, sources_to_read},
+use super::config::{
+    CloudConfigType, ConfigFinding, ConfigTexts, DecodedConfig, EnvironmentOverrides, MAX_BYTES, merge, sources_to_read,
 };
 use crate::cloud_provider::config::SecretRef;
+
+pub use reference::reference_page;
+pub use reload::{INTERVAL, follow};
 
 /// Returns upstream's default Secret. Upstream: `pkg/azclient/configloader`.
 pub fn default_secret() -> SecretRef {
@@ -67,7 +68,7 @@ impl ConfigLoader {
         self.merged(&self.texts().await?)
     }
 
-    pub(super) fn merged(&self, texts: &ConfigTexts) -> Result<DecodedConfig, ConfigLoadError> {
+    fn merged(&self, texts: &ConfigTexts) -> Result<DecodedConfig, ConfigLoadError> {
         merge(texts, &self.environment, self.is_strict).map_err(ConfigLoadError::Invalid)
     }
 
@@ -150,4 +151,4 @@ pub async fn read_text(path: &Path) -> Result<String, String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

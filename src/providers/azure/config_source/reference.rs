@@ -1,14 +1,10 @@
 //! The page of the documentation about `azure.json`, derived from the table of fields. Pure.
 
-use super::{
-    document::MAX_BYTES,
-    environment::VARIABLES,
-    fields::{ConfigField, FIELDS},
-    rate_limits::RATE_LIMIT_CLIENTS,
-    reload::INTERVAL,
-    source::default_secret,
+use super::{INTERVAL, default_secret};
+use crate::{
+    cloud_provider::config::SecretRef,
+    providers::azure::config::{ConfigField, FIELDS, MAX_BYTES, RATE_LIMIT_CLIENTS, VARIABLES},
 };
-use crate::cloud_provider::config::SecretRef;
 
 /// Returns the text of `docs/reference/azure-config.md`.
 pub fn reference_page() -> String {

@@ -136,7 +136,7 @@ fn modelled_fields_are_read() {
     let document: ArmLoadBalancer = serde_json::from_value(load_balancer()).unwrap();
     let properties = document.properties.unwrap();
     assert!(properties.extra.is_empty(), "{:?}", properties.extra);
-    let rule = properties.load_balancing_rules.unwrap().remove(0).properties.unwrap();
+    let rule = properties.load_balancing_rules.as_ref().unwrap()[0].properties.clone().unwrap();
     assert!(rule.extra.is_empty(), "{:?}", rule.extra);
     assert_eq!((rule.enable_floating_ip, rule.frontend_port), (Some(true), Some(80)));
     let vm: VirtualMachineScaleSetVm = serde_json::from_value(scale_set_vm()).unwrap();

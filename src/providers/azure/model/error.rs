@@ -2,8 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use super::spelling;
 use crate::cloud_provider::CloudError;
-use crate::providers::azure::arm::spelling;
 
 pub type ArmResult<T> = Result<T, ArmError>;
 
@@ -135,7 +135,7 @@ impl fmt::Display for ArmError {
 /// of a subnet.
 ///
 /// ARM quotes type and name (`'Microsoft.Network/virtualNetworks/vnet'`), with the same code.
-pub(super) fn names_a_parent(path: &str, message: &str) -> bool {
+pub(crate) fn names_a_parent(path: &str, message: &str) -> bool {
     let own = path.rsplit_once("/providers/").map(|(_, own)| own.to_ascii_lowercase());
     let quoted = message.split('\'').nth(1).filter(|quoted| quoted.contains('/')).map(str::to_ascii_lowercase);
     own.zip(quoted).is_some_and(|(own, quoted)| own.strip_prefix(&quoted).is_some_and(|rest| rest.starts_with('/')))

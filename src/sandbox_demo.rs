@@ -4,6 +4,7 @@
 //! until Ctrl-C, or with `--exit-when-ready` ends with 0 once everything has converged (1 when it does not within `--timeout`).
 
 mod clouds;
+pub mod in_process;
 
 use std::{
     collections::BTreeSet,
@@ -18,14 +19,17 @@ use clap::Parser;
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use tokio::time::Instant;
 
-use self::clouds::{AzureFiles, Cloud, CloudName};
-use super::{api_server::ApiServer, in_process::InProcess, objects};
+use self::{
+    clouds::{AzureFiles, Cloud, CloudName},
+    in_process::InProcess,
+};
 use crate::{
     app::manager::{self, ManagerDeps, ManagerOutcome},
     cli,
     metrics::Metrics,
     node::well_known::TAINT_UNINITIALIZED,
     runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::{api_server::ApiServer, objects},
 };
 
 /// A Service for the user to try; `kubectl create service` speaks protobuf, which the in-memory API server does not.

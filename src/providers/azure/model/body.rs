@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{ApiType, api};
-use filter::remove;
+use filter::{Fields, Without, remove};
 use read_only::ReadOnlyFields;
 
 /// Path of the pools of a load balancer.
@@ -29,12 +29,14 @@ pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u
         strip(fields, &mut body);
         return serde_json::to_vec(&body);
     }
-    let paths: Vec<&str> = fields.paths.iter().map(String::as_str).collect();
-    filter::without(&paths, POOLS, &serde_json::to_vec(document)?, |pools| {
-        pools.as_array_mut().into_iter().flatten().for_each(|pool| {
-            strip_pool(pool);
-        });
-    })
+    let fields = Fields { paths: &fields.paths, tree: Some(POOLS), change: strip_pools, depth: 0 };
+    serde_json::to_vec(&Without { value: document, fields })
+}
+
+fn strip_pools(pools: &mut Value) {
+    for pool in pools.as_array_mut().into_iter().flatten() {
+        strip_pool(pool);
+    }
 }
 
 /// Removes the fields that only ARM writes. Returns the paths of those that were present.

@@ -1,8 +1,8 @@
-//! Machine of any kind, compact: the fields for nodes, routes and load balancers.
+//! Machine of any kind, compact: the fields for Nodes, routes and load balancers; the query for one, and why there is none.
 
 use std::net::IpAddr;
 
-use crate::providers::azure::arm::ResourceId;
+use super::{ArmError, ResourceId};
 
 /// Membership of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +81,18 @@ impl Machine {
         }
     }
 
+    /// Returns the only interface, or the one flagged as primary.
+    pub fn primary_interface(&self) -> Result<&MachineInterface, &'static str> {
+        match self.interfaces.as_slice() {
+            [] => {
+                Err("no network interface is listed for it; may the identity read Microsoft.Network/networkInterfaces and \
+                       Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces?")
+            }
+            [only] => Ok(only),
+            several => several.iter().find(|interface| interface.primary).ok_or("none of its network interfaces is primary"),
+        }
+    }
+
     /// Returns the private addresses of all interfaces.
     pub fn private_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let configurations = self.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
@@ -92,4 +104,33 @@ impl Machine {
         let mut configurations = self.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
         configurations.any(|configuration| configuration.private_address.is_some())
     }
+}
+
+/// Node whose machine is queried.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MachineQuery {
+    /// Name of the Node.
+    pub node_name: String,
+    /// The machine, from `spec.providerID`; an id decides alone, the name is not compared then.
+    pub id: Option<ResourceId>,
+    /// Resource group from the label `kubernetes.azure.com/resource-group`; `None`: the cluster's.
+    pub resource_group: Option<String>,
+}
+
+/// Reason why there is no machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// The machine is in none of its possible locations, which were read just now and are listed. Not evidence that it is
+    /// gone.
+    #[error("instance not found: {0}")]
+    NotListed(String),
+    /// The machine exists, but has no network interface or no address yet.
+    #[error(
+        "{0} has no private address yet; if it should have one, may the identity in azure.json read network interfaces, and those \
+         of scale sets?"
+    )]
+    NoAddress(String),
+    /// The request to ARM failed.
+    #[error(transparent)]
+    Arm(#[from] ArmError),
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
-use crate::providers::azure::arm::network::{ArmLoadBalancer, NetworkSecurityGroup};
+use crate::providers::azure::model::network::{ArmLoadBalancer, NetworkSecurityGroup};
 
 fn body(kind: &ApiType, document: &Value) -> Value {
     serde_json::from_slice(&of(kind, document).unwrap()).unwrap()

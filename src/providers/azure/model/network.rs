@@ -4,6 +4,8 @@
 //! Upstream: the structures of `armnetwork` that `pkg/provider` reads and writes; see [`super::document`] for what becomes of the
 //! rest.
 
+use std::sync::Arc;
+
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -23,7 +25,7 @@ documents! {
         tags: Tags,
         etag: String,
         sku: ArmSku,
-        properties: LoadBalancerProperties,
+        properties: Arc<LoadBalancerProperties>,
     }
     /// See [`ArmLoadBalancer`].
     LoadBalancerProperties {
@@ -171,7 +173,7 @@ documents! {
         location: String,
         tags: Tags,
         etag: String,
-        properties: NetworkSecurityGroupProperties,
+        properties: Arc<NetworkSecurityGroupProperties>,
     }
     /// See [`NetworkSecurityGroup`].
     NetworkSecurityGroupProperties {
@@ -333,6 +335,11 @@ fn is_basic(sku: Option<&ArmSku>) -> bool {
 }
 
 impl ArmLoadBalancer {
+    /// Returns its parts, to be changed. The first change copies them if another document shares them.
+    pub fn properties_mut(&mut self) -> &mut LoadBalancerProperties {
+        Arc::make_mut(self.properties.get_or_insert_default())
+    }
+
     /// Returns `true` if ARM could not carry out its last write.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
@@ -374,6 +381,11 @@ impl Subnet {
 }
 
 impl NetworkSecurityGroup {
+    /// Returns its parts, to be changed. The first change copies them if another document shares them.
+    pub fn properties_mut(&mut self) -> &mut NetworkSecurityGroupProperties {
+        Arc::make_mut(self.properties.get_or_insert_default())
+    }
+
     /// Returns `true` if ARM could not carry out its last write.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)

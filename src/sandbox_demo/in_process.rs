@@ -1,7 +1,6 @@
 //! Clients of a manager that runs in the process of its API server. In: the server. Out: a client for each account, without sockets.
 
-use super::api_server::ApiServer;
-use crate::{app::manager::ClientSource, runtime::leader_election::Leadership};
+use crate::{app::manager::ClientSource, runtime::leader_election::Leadership, sandbox::api_server::ApiServer};
 
 /// Clients that reach the API server in-process.
 pub struct InProcess(pub ApiServer);

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use crate::providers::azure::arm::{ApiType, api};
+use crate::providers::azure::model::{ApiType, api};
 
 /// Read-only fields of one type.
 #[derive(Debug)]

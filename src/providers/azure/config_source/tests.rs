@@ -7,25 +7,24 @@ use serde_json::json;
 
 use super::*;
 
-pub(in super::super) const GOOD: &str =
-    "subscriptionId: s\nresourceGroup: RG\nlocation: a\nuseManagedIdentityExtension: true\n";
+pub(super) const GOOD: &str = "subscriptionId: s\nresourceGroup: RG\nlocation: a\nuseManagedIdentityExtension: true\n";
 
 /// An API server with Secrets, or with a status for everything.
 #[derive(Clone, Default)]
-pub(in super::super) struct Server {
-    pub(in super::super) secrets: Arc<Mutex<BTreeMap<String, Secret>>>,
-    pub(in super::super) status: Arc<Mutex<Option<u16>>>,
+pub(super) struct Server {
+    pub(super) secrets: Arc<Mutex<BTreeMap<String, Secret>>>,
+    pub(super) status: Arc<Mutex<Option<u16>>>,
 }
 
 impl Server {
-    pub(in super::super) fn put(&self, path: &str, key: &str, text: &str) {
+    pub(super) fn put(&self, path: &str, key: &str, text: &str) {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "any"}});
         let mut secret: Secret = serde_json::from_value(secret).unwrap();
         secret.data = Some([(key.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()))].into());
         self.secrets.lock().insert(path.to_owned(), secret);
     }
 
-    pub(in super::super) fn client(&self) -> kube::Client {
+    pub(super) fn client(&self) -> kube::Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let found = server.secrets.lock().get(request.uri().path()).cloned();
@@ -38,9 +37,9 @@ impl Server {
     }
 }
 
-pub(in super::super) const PATH: &str = "/api/v1/namespaces/kube-system/secrets/azure-cloud-provider";
+pub(super) const PATH: &str = "/api/v1/namespaces/kube-system/secrets/azure-cloud-provider";
 
-pub(in super::super) fn loader(file: Option<PathBuf>, server: Option<&Server>) -> ConfigLoader {
+pub(super) fn loader(file: Option<PathBuf>, server: Option<&Server>) -> ConfigLoader {
     ConfigLoader {
         source: ConfigSource { file, secret: server.map(|_| default_secret()) },
         client: server.map(Server::client),
