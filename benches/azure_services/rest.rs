@@ -17,7 +17,7 @@ const MORE: u32 = 10;
 /// Resident memory with [`SERVICES`].
 const MEMORY_MIB: f64 = 70.0;
 /// Seconds of processor time for one more.
-const CPU: f64 = 0.3;
+const CPU: f64 = 0.2;
 
 pub(super) async fn all() {
     let cluster = place().await;

@@ -1,4 +1,5 @@
 //! Common form of ARM documents: modelled fields, and all other fields of ARM, which are sent back unchanged.
+//! Parts of network documents are kept without their version, which only ARM writes.
 //!
 //! In: JSON of ARM. Out: structs whose fields are all optional, so that absent, `[]` and `""` are preserved. A modelled
 //! field that is `null` is absent afterwards, which means the same to ARM. Numbers outside `i64`, `u64` and `f64` are not
@@ -17,9 +18,9 @@ use super::ResourceId;
 pub type Tags = BTreeMap<String, Option<String>>;
 
 /// Declares documents: every field becomes an `Option` with its JSON name in camel case, or the given one, and every struct gets
-/// the fields it does not model as `extra`.
+/// the fields it does not model as `extra`, read by the given function.
 macro_rules! documents {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty $(= $json:literal)?,)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident $(extra $read:literal)? { $($field:ident: $type:ty $(= $json:literal)?,)* })*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -30,7 +31,7 @@ macro_rules! documents {
                 pub $field: Option<$type>,
             )*
             /// Everything else.
-            #[serde(flatten)]
+            #[serde(flatten $(, deserialize_with = $read)?)]
             pub extra: $crate::providers::azure::model::document::Extra,
         }
     )*};
@@ -61,9 +62,7 @@ macro_rules! records {
 pub(crate) use records;
 
 /// Reads a field of a record, which is empty if ARM sends no value.
-pub(crate) fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    field: D,
-) -> Result<T, D::Error> {
+pub(crate) fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(field: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(field)?.unwrap_or_default())
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     ResourceId,
-    document::{ArmSku, ExtendedLocation, SubResource, Tags, documents, identified},
+    document::{ArmSku, ExtendedLocation, Extra, SubResource, Tags, documents, identified},
     spelling::{is_word, same_id},
 };
 
@@ -39,14 +39,14 @@ documents! {
         inbound_nat_pools: Vec<Value>,
     }
     /// An address of a load balancer.
-    FrontendIpConfiguration {
+    FrontendIpConfiguration extra "Extra::of_part" {
         id: String,
         name: String,
         zones: Vec<String>,
         properties: FrontendIpConfigurationProperties,
     }
     /// See [`FrontendIpConfiguration`].
-    FrontendIpConfigurationProperties {
+    FrontendIpConfigurationProperties extra "Extra::of_part" {
         private_ip_address: String = "privateIPAddress",
         private_ip_address_version: String = "privateIPAddressVersion",
         private_ip_allocation_method: String = "privateIPAllocationMethod",
@@ -59,7 +59,7 @@ documents! {
         inbound_nat_pools: Vec<SubResource>,
     }
     /// Where a rule sends its traffic.
-    BackendAddressPool {
+    BackendAddressPool extra "Extra::of_part" {
         id: String,
         name: String,
         etag: String,
@@ -86,13 +86,13 @@ documents! {
         network_interface_ip_configuration: SubResource = "networkInterfaceIPConfiguration",
     }
     /// One port of a Service.
-    LoadBalancingRule {
+    LoadBalancingRule extra "Extra::of_part" {
         id: String,
         name: String,
         properties: LoadBalancingRuleProperties,
     }
     /// See [`LoadBalancingRule`].
-    LoadBalancingRuleProperties {
+    LoadBalancingRuleProperties extra "Extra::of_part" {
         protocol: String,
         frontend_port: i64,
         backend_port: i64,
@@ -107,13 +107,13 @@ documents! {
         probe: SubResource,
     }
     /// How members are found healthy.
-    Probe {
+    Probe extra "Extra::of_part" {
         id: String,
         name: String,
         properties: ProbeProperties,
     }
     /// See [`Probe`].
-    ProbeProperties {
+    ProbeProperties extra "Extra::of_part" {
         protocol: String,
         port: i64,
         request_path: String,
@@ -122,13 +122,13 @@ documents! {
         load_balancing_rules: Vec<SubResource>,
     }
     /// Source address translation for members.
-    OutboundRule {
+    OutboundRule extra "Extra::of_part" {
         id: String,
         name: String,
         properties: OutboundRuleProperties,
     }
     /// See [`OutboundRule`].
-    OutboundRuleProperties {
+    OutboundRuleProperties extra "Extra::of_part" {
         frontend_ip_configurations: Vec<SubResource> = "frontendIPConfigurations",
         backend_address_pool: SubResource,
     }
@@ -183,13 +183,13 @@ documents! {
         network_interfaces: Vec<SubResource>,
     }
     /// A rule of a security group.
-    SecurityRule {
+    SecurityRule extra "Extra::of_part" {
         id: String,
         name: String,
         properties: SecurityRuleProperties,
     }
     /// See [`SecurityRule`].
-    SecurityRuleProperties {
+    SecurityRuleProperties extra "Extra::of_part" {
         description: String,
         access: String,
         direction: String,

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+/// Names of the fields with the version and the type of a part.
+const VERSION: [&str; 3] = ["etag", "provisioningState", "type"];
+
 /// Fields that are not modelled, in ARM's spelling.
 ///
 /// A sorted list rather than a map: nearly every part of a document has one or two of them, and the smallest map has room
@@ -22,6 +25,14 @@ impl Extra {
     /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Reads the fields of a part of a document, without its version, which only ARM writes and only whole documents need.
+    ///
+    /// Hundreds of parts in a load balancer have one each.
+    pub fn of_part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Self(fields) = Self::deserialize(deserializer)?;
+        Ok(Self(fields.into_iter().filter(|(name, _)| !VERSION.contains(&name.as_ref())).collect()))
     }
 
     pub fn get(&self, name: &str) -> Option<&Value> {

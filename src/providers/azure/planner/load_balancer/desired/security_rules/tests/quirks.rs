@@ -48,7 +48,10 @@ fn what_means_the_same_is_not_written() {
 #[test]
 fn a_rule_keeps_what_is_not_changed_in_it() {
     let made = after(&group(json!([web_rule(&["20.0.0.9"])])), &[service("web", &[80], "20.0.0.1")], &[]);
-    assert_eq!(rules(&made), [web_rule(&["20.0.0.1", "20.0.0.9"])]);
+    let mut expected = web_rule(&["20.0.0.1", "20.0.0.9"]);
+    expected.as_object_mut().unwrap().remove("etag");
+    expected["properties"].as_object_mut().unwrap().remove("provisioningState");
+    assert_eq!(rules(&made), [expected]);
     assert_eq!(serde_json::to_value(&made).unwrap()["properties"]["flushConnection"], false);
 }
 
