@@ -156,7 +156,7 @@ advisories: ## Known holes of the dependencies, from RustSec's database; needs t
 
 docs: ## Regenerate the reference pages under docs/reference, the chart's copies and results, and the runbooks in alerts
 	UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- copies_in_the_chart the_text_of_their_runbooks && \
-	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- kept_results && \
+	  HELM_PYTHON="$$(.ci/helm)" && export HELM_PYTHON && UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- rendered_results && \
 	  UPDATE_DOCS=1 $(CARGO) test $(TESTS) --test project -- reference_docs::
 
 man: build ## Write manual pages and completions: target/man, target/completions

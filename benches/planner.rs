@@ -1,16 +1,11 @@
 //! Growth of plans with the number of Services, on 1, 8 and 40 load balancers: the pure functions alone, without a cluster or Azure.
 //!
-//! Each step of a plan has to be linear: twice the Services take twice the time. Absolute times depend on the machine and on the profile of
+//! Each step of a plan must be linear: twice the Services take twice the time. Absolute times depend on the machine and on the profile of
 //! the build, so the benchmark asserts only how they grow from the smallest size to each other one, and leaves room for processor caches,
 //! which larger networks no longer fit: the limit lies halfway between a linear and a quadratic step. Arguments limit the sizes: `-- 40 4000`
-//! plays 250, 1,000 and 4,000 Services on 40 load balancers.
+//! runs 250, 1,000 and 4,000 Services on 40 load balancers.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a benchmark ends where what it needs is missing"
-)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a benchmark panics if its setup fails")]
 
 use std::{
     collections::BTreeMap,
@@ -45,13 +40,14 @@ use tokio::time::Instant;
 
 /// Services for each number of load balancers. One load balancer has at most 600 frontends.
 const SIZES: [(usize, &[usize]); 3] = [(1, &[125, 500]), (8, &[250, 1_000, 2_000]), (40, &[250, 1_000, 4_000])];
-/// The shortest of so many runs counts: other processes make a run longer, never shorter.
+/// Number of runs, of which the shortest counts: other processes make a run longer, never shorter.
 const RUNS: usize = 7;
 /// No run begins after this time.
 const MAX_TOTAL: Duration = Duration::from_secs(2);
-/// With which power of the number of Services the time of a step may grow. A step that walks everything for each Service has a power of 2.
+/// Limit of the power of the number of Services with which the time of a step grows. A step that visits all Services for each Service has the
+/// power 2.
 const MAX_POWER: f64 = 1.5;
-/// Sizes are measured again so often, as long as a step seems to grow more.
+/// Number of measurements of all sizes, while a step seems to exceed [`MAX_POWER`].
 const ATTEMPTS: usize = 3;
 /// A step that takes less is too short to measure.
 const MIN_DURATION: Duration = Duration::from_millis(2);
@@ -79,8 +75,8 @@ fn main() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-fn keep_shorter(durations: &mut Durations, again: Durations) {
-    for (step, duration) in again {
+fn keep_shorter(durations: &mut Durations, repeated: Durations) {
+    for (step, duration) in repeated {
         durations.entry(step).and_modify(|shortest| *shortest = duration.min(*shortest));
     }
 }
@@ -212,7 +208,7 @@ impl Scenario {
         durations
     }
 
-    /// Times one plan with its parts, and returns the network's.
+    /// Measures one plan with its parts, and returns the plan of the network.
     fn steps(
         &self,
         durations: &mut Durations,
@@ -230,7 +226,7 @@ impl Scenario {
     }
 }
 
-/// Runs a step several times and notes the shortest.
+/// Runs a step several times and records the shortest run.
 fn time<T>(durations: &mut Durations, step: &'static str, run: impl Fn() -> T) -> T {
     let begun = Instant::now();
     let measured = |_| {
@@ -261,8 +257,8 @@ fn settings(balancers: usize) -> LoadBalancerSettings {
     LoadBalancerSettings::new(&decode(&config.to_string()).config, "kubernetes")
 }
 
-/// Three of four Services are external, the fourth is internal with an address of its choice. Every fifth has policy `Local`, and so a pool
-/// for itself where there are several load balancers.
+/// Returns the Service with this number. Three of four Services are external, the fourth is internal with a chosen address. Each fifth has the policy
+/// `Local`, and so its own pool if there are several load balancers.
 fn spec(number: usize, settings: &LoadBalancerSettings) -> Arc<ServiceSpec> {
     let internal = json!({"service.beta.kubernetes.io/azure-load-balancer-internal": "true",
         "service.beta.kubernetes.io/azure-load-balancer-ipv4": address(Ipv4Addr::new(10, 1, 0, 0), number)});

@@ -1,8 +1,8 @@
-//! Scale: the manager against many objects. Counts, memory and processor time are asserted, times reported.
+//! Scale: the manager with many objects. Counts, memory and processor time are asserted, times are printed.
 //!
 //! Nodes: the built binary, over TLS. Services: the manager in this process. The API server lives in a child process (this program with
-//! `serve`), so that the memory reported is the manager's own. The
-//! child answers two commands on its standard input: `counts` (requests by verb and resource, as JSON) and `clear`.
+//! `serve`), so that the measured memory is the manager's own. The child reads commands from its standard input: `counts` (prints requests by verb
+//! and resource, as JSON), `node` (adds a Node) and `clear`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -44,21 +44,21 @@ use tokio::time::Instant;
 
 const NODES: u32 = if COUNTS_ONLY { 1_250 } else { 5_000 };
 const SERVICES: u32 = if COUNTS_ONLY { 250 } else { 1_000 };
-/// As client-go asks. Pages of 100 did not lower the peak, which comes later.
+/// Nodes per page of a list, as in client-go. Pages of 100 did not lower the peak, which comes later.
 const NODES_PER_PAGE: u32 = 500;
-/// Pages before, of 10, 40 and 160 Nodes.
+/// Number of smaller pages before those, of 10, 40 and 160 Nodes.
 const SMALL_PAGES: u32 = 3;
-/// Peak for the Nodes.
+/// Limit of peak memory for [`NODES`], in MiB.
 const MEMORY_MIB: f64 = 58.0;
-/// Memory without Nodes: without and with the pages of the program file.
+/// Limits of memory without Nodes, in MiB: without and with the pages of the program file.
 const IDLE_OWN_MIB: f64 = 6.0;
 const IDLE_MIB: f64 = 20.0;
-/// Seconds for the Nodes. The goal is 4; busy cores count for more.
+/// Limit of processor time for [`NODES`], in seconds. The goal is 4; busy cores need more.
 const CPU: f64 = 12.0;
-/// How much longer the Nodes may take than their patches alone. The goal is 1.2.
+/// Limit of the time for the Nodes, as a multiple of the time for their patches alone. The goal is 1.2.
 const PATCHES_RATIO: f64 = 2.0;
-/// How many times the requests, and how much more memory, the Nodes may cost that get their pod CIDRs here. It was a tenth of 70 MiB while Nodes
-/// took so much; what the CIDRs take has not changed with that.
+/// Limits for Nodes that get their pod CIDRs from the program: requests, as a multiple of those without, and additional memory in MiB. The latter
+/// was a tenth of the 70 MiB that Nodes took earlier; the memory of the CIDRs has not changed since.
 const POD_CIDRS_RATIO: f64 = 1.1;
 const POD_CIDRS_MIB: f64 = 6.0;
 const ALLOCATE: &[&str] = &["--allocate-node-cidrs=true", "--cluster-cidr=10.0.0.0/8"];
@@ -71,9 +71,9 @@ fn main() {
         Some("serve") => {
             runtime.block_on(serve(&arguments[1], arguments[2].parse().expect("a number"), Path::new(&arguments[3])))
         }
-        // `cargo test --benches` runs every bench once and briefly; this one has its own `make bench`.
+        // `cargo test --benches` runs each benchmark once, but `make bench` runs this one.
         Some("--test") => {}
-        // So many Nodes alone: for a profiler, and to see how they grow.
+        // Only that many Nodes, for a profiler and for the growth.
         Some("nodes") => runtime.block_on(growth(arguments[1].parse().expect("a number"))),
         _ => {
             if !COUNTS_ONLY {
@@ -91,12 +91,12 @@ fn assert_shipped(holds: bool, message: impl FnOnce() -> String) {
     assert!(holds || !is_shipped(), "{}", message());
 }
 
-/// The program without a Node.
+/// Measures the program without a Node.
 async fn idle() {
-    let place = Place::new("nodes", 0);
-    let program = place.start();
-    let watches = async || place.server.count("watch nodes") > 0 && place.server.count("create leases") > 0;
-    assert!(until(Duration::from_secs(30), watches).await, "{}", place.log());
+    let fixture = Fixture::new("nodes", 0);
+    let program = fixture.start();
+    let watches = async || fixture.server.count("watch nodes") > 0 && fixture.server.count("create leases") > 0;
+    assert!(until(Duration::from_secs(30), watches).await, "{}", fixture.log());
     let (own, whole) = (program.mib("RssAnon"), program.mib("VmHWM"));
     println!("idle: {own:.1} MiB of its own, {whole:.1} MiB with the pages of the program file");
     assert_shipped(own <= IDLE_OWN_MIB, || format!("{own:.1} MiB idle, at most {IDLE_OWN_MIB}"));
@@ -104,50 +104,50 @@ async fn idle() {
     program.terminate();
 }
 
-/// What it took to initialise Nodes.
-struct Initialisation {
+/// Measurements of the initialization of Nodes.
+struct Initialization {
     wall: f64,
     cpu: f64,
-    /// Peak, in MiB.
+    /// Peak memory, in MiB.
     memory: f64,
     counts: BTreeMap<String, u32>,
 }
 
-/// So many uninitialised Nodes at once, as large as those of AKS.
-async fn initialised_nodes(nodes: u32) -> Initialisation {
-    let mut place = Place::new("nodes", nodes);
+/// Initializes this number of Nodes at once, each as large as on AKS.
+async fn initialize_nodes(nodes: u32) -> Initialization {
+    let mut fixture = Fixture::new("nodes", nodes);
     let started = Instant::now();
-    let program = place.start();
-    let done = until(Duration::from_secs(600), async || place.server.count("patch nodes") >= nodes).await;
+    let program = fixture.start();
+    let is_done = until(Duration::from_secs(600), async || fixture.server.count("patch nodes") >= nodes).await;
     let wall = started.elapsed().as_secs_f64();
-    let counts = settled(&mut place.server).await;
+    let counts = settled(&mut fixture.server).await;
     let (memory, cpu) = (program.mib("VmHWM"), program.cpu());
-    println!("{nodes} uninitialised nodes: {wall:.2} s, {cpu:.2} s of CPU, peak RSS {memory:.1} MiB ({})", parts(&program));
+    println!("{nodes} uninitialized nodes: {wall:.2} s, {cpu:.2} s of CPU, peak RSS {memory:.1} MiB ({})", parts(&program));
     println!("  requests: {counts:?}");
     program.terminate();
-    assert!(done, "not all nodes were initialised: {counts:?}\n{}", place.log());
-    let count = |what: &str| counts.get(what).copied().unwrap_or(0);
+    assert!(is_done, "not all nodes were initialized: {counts:?}\n{}", fixture.log());
+    let count = |key: &str| counts.get(key).copied().unwrap_or(0);
     let writes = count("patch nodes") + count("patch nodes/status") + count("update nodes");
     assert!(writes <= 2 * nodes, "{writes} writes for {nodes} nodes");
     let pages = nodes.div_ceil(NODES_PER_PAGE) + SMALL_PAGES;
     assert!(count("list nodes") <= pages, "one list, in pages of {NODES_PER_PAGE}: {counts:?}");
-    Initialisation { wall, cpu, memory, counts }
+    Initialization { wall, cpu, memory, counts }
 }
 
-/// So many Nodes, and what their patches alone take.
+/// Initializes this number of Nodes, and compares the time with that of their patches alone.
 async fn growth(nodes: u32) {
-    let Initialisation { wall, .. } = initialised_nodes(nodes).await;
-    println!("initialisation takes {:.2} times as long as bare patches", wall / bare_patches(nodes).await);
+    let Initialization { wall, .. } = initialize_nodes(nodes).await;
+    println!("initialization takes {:.2} times as long as bare patches", wall / bare_patches(nodes).await);
 }
 
-/// All Nodes; and what as many bare patches take on the same server.
+/// Initializes [`NODES`], and compares the time with that of as many bare patches on the same server. Returns requests and peak memory.
 async fn nodes() -> (u32, f64) {
-    let Initialisation { wall, cpu, memory, counts } = initialised_nodes(NODES).await;
+    let Initialization { wall, cpu, memory, counts } = initialize_nodes(NODES).await;
     if COUNTS_ONLY {
         return (requests(&counts), memory);
     }
     let bare = bare_patches(NODES).await;
-    println!("initialisation takes {:.2} times as long as bare patches", wall / bare);
+    println!("initialization takes {:.2} times as long as bare patches", wall / bare);
     assert_shipped(memory <= MEMORY_MIB, || format!("peak RSS {memory:.1} MiB, at most {MEMORY_MIB}"));
     assert_shipped(cpu <= CPU, || format!("{cpu:.2} s of CPU, at most {CPU}"));
     let longest = PATCHES_RATIO * bare;
@@ -157,12 +157,12 @@ async fn nodes() -> (u32, f64) {
     (requests(&counts), memory)
 }
 
-/// The same Nodes without pod CIDRs, which the program gives them. `without`: requests and peak memory for those that have some.
+/// Initializes [`NODES`] without pod CIDRs, which the program allocates. `without` has the requests and the peak memory for Nodes with pod CIDRs.
 async fn pod_cidrs(without: (u32, f64)) {
-    let mut place = Place::new("bare-nodes", NODES);
-    let program = place.start_with(ALLOCATE);
-    let done = until(Duration::from_secs(600), async || place.server.count("patch nodes") >= NODES).await;
-    let counts = settled(&mut place.server).await;
+    let mut fixture = Fixture::new("bare-nodes", NODES);
+    let program = fixture.start_with(ALLOCATE);
+    let is_done = until(Duration::from_secs(600), async || fixture.server.count("patch nodes") >= NODES).await;
+    let counts = settled(&mut fixture.server).await;
     let (requests, memory, cpu) = (requests(&counts), program.mib("VmHWM"), program.cpu());
     let more = f64::from(requests) / f64::from(without.0);
     println!(
@@ -172,24 +172,24 @@ async fn pod_cidrs(without: (u32, f64)) {
         parts(&program)
     );
     program.terminate();
-    let without_cidrs = place.server.count("nodes without pod CIDRs");
-    assert!(done && without_cidrs == 0, "{without_cidrs} nodes without pod CIDRs: {counts:?}\n{}", place.log());
+    let without_cidrs = fixture.server.count("nodes without pod CIDRs");
+    assert!(is_done && without_cidrs == 0, "{without_cidrs} nodes without pod CIDRs: {counts:?}\n{}", fixture.log());
     assert!(more <= POD_CIDRS_RATIO, "{requests} requests, {} without: {counts:?}", without.0);
     assert_shipped(memory <= without.1 + POD_CIDRS_MIB, || {
         format!("peak RSS {memory:.1} MiB, {:.1} MiB without, at most {POD_CIDRS_MIB} more", without.1)
     });
 }
 
-/// All but for the lease.
+/// Returns the number of requests for Nodes.
 fn requests(counts: &BTreeMap<String, u32>) -> u32 {
-    let of_nodes = |what: &str| what.contains("nodes") && !what.contains("without");
-    counts.iter().filter(|(what, _)| of_nodes(what)).map(|(_, number)| number).sum()
+    let of_nodes = |key: &str| key.contains("nodes") && !key.contains("without");
+    counts.iter().filter(|(key, _)| of_nodes(key)).map(|(_, number)| number).sum()
 }
 
-/// Seconds for the writes that initialise the Nodes, two for each, sent by a client of the program's kind as fast as it can.
+/// Returns the seconds for the writes that initialize the Nodes, two for each, sent by the program's kind of client as fast as possible.
 async fn bare_patches(nodes: u32) -> f64 {
-    let place = Place::new("nodes", nodes);
-    let kubeconfig = Some(place.folder.path().join("kubeconfig"));
+    let fixture = Fixture::new("nodes", nodes);
+    let kubeconfig = Some(fixture.folder.path().join("kubeconfig"));
     let settings = KubeClientConfig { kubeconfig, qps: -1.0, ..KubeClientConfig::default() };
     let clients = KubeClients::load(settings, Arc::new(Metrics::new().expect("metrics"))).await.expect("clients");
     let writer = ObjectWriter::new(clients.for_component("bench").expect("a client"), Leadership::unopposed());
@@ -198,7 +198,8 @@ async fn bare_patches(nodes: u32) -> f64 {
     let patches = (0..nodes).map(|index| {
         let (writer, api, key) = (writer.clone(), api.clone(), ObjectKey::cluster(format!("node-{index}")));
         async move {
-            for (part, body) in [(PatchTarget::Status, addresses(index)), (PatchTarget::Object, initialised(index))] {
+            for (part, body) in [(PatchTarget::Status, addresses(index)), (PatchTarget::Object, initialization_patch(index))]
+            {
                 writer.patch_briefly(&api, &key, part, &Patch::Merge(body)).await.expect("a patch");
             }
         }
@@ -218,14 +219,14 @@ fn addresses(index: u32) -> Value {
     json!({"status": {"addresses": [named, {"type": "InternalIP", "address": address}]}})
 }
 
-fn initialised(index: u32) -> Value {
+fn initialization_patch(index: u32) -> Value {
     let labels = ["node.kubernetes.io/instance-type", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
     let labels: BTreeMap<_, _> = labels.map(|label| (label, format!("zone-{}", index % 3))).into();
     let taint = json!({"key": "workload.example.com/dedicated", "value": "backend", "effect": "NoSchedule"});
     json!({"metadata": {"labels": labels}, "spec": {"providerID": format!("fake://node-{index}"), "taints": [taint]}})
 }
 
-/// All Services at once on a cloud that takes 50 ms, then one more node.
+/// Creates [`SERVICES`] at once on a cloud whose calls take 50 ms, then adds a Node.
 async fn services() {
     let mut server = Server::start("services", SERVICES, "");
     let cloud = FakeCloud::new(FakeConfig { generated_instances: vec![instances(1)], ..FakeConfig::default() });
@@ -233,7 +234,7 @@ async fn services() {
     let started = Instant::now();
     let flags = ["--cloud-provider=fake", "--controllers=service-lb-controller"];
     let manager = Manager::start(Arc::new(Plain(server.url.clone())), Arc::new(cloud.clone()), &flags);
-    let done = until(Duration::from_secs(120), async || {
+    let is_done = until(Duration::from_secs(120), async || {
         cloud.load_balancers().len() == SERVICES as usize
             && server.counts().get("patch services/status").copied().unwrap_or(0) >= 2 * SERVICES
     })
@@ -246,24 +247,24 @@ async fn services() {
         wall.as_secs_f64() / LATENCY.as_secs_f64(),
         peak_mib()
     );
-    assert!(done, "{} load balancers", cloud.load_balancers().len());
+    assert!(is_done, "{} load balancers", cloud.load_balancers().len());
     assert!(in_flight >= 100, "{in_flight} in flight");
     settled(&mut server).await;
 
     server.clear();
     cloud.clear_calls();
     server.command("node");
-    let done =
+    let is_done =
         until(Duration::from_secs(60), async || cloud.call_count(CallName::UpdateLoadBalancer) >= u64::from(SERVICES)).await;
     let counts = settled(&mut server).await;
     let updates = cloud.call_count(CallName::UpdateLoadBalancer);
     let writes: u32 = counts
         .iter()
-        .filter(|(what, _)| what.contains("services") || what.contains("nodes"))
-        .map(|(what, n)| if what.starts_with("patch") || what.starts_with("update") { *n } else { 0 })
+        .filter(|(key, _)| key.contains("services") || key.contains("nodes"))
+        .map(|(key, n)| if key.starts_with("patch") || key.starts_with("update") { *n } else { 0 })
         .sum();
     println!("one node added: {updates} provider calls for {SERVICES} services, {writes} writes of nodes or services");
-    assert!(done && updates == u64::from(SERVICES), "{updates} calls for {SERVICES} services");
+    assert!(is_done && updates == u64::from(SERVICES), "{updates} calls for {SERVICES} services");
     assert_eq!(cloud.call_count(CallName::EnsureLoadBalancer), 0);
     assert_eq!(writes, 0, "{counts:?}");
     manager.stop().await;
@@ -279,7 +280,7 @@ fn instances(count: u32) -> GeneratedInstances {
     }
 }
 
-/// Asks until it holds; a child process has nothing to await.
+/// Polls until `holds`, because a child process has no event to await. Returns `false` after `limit`.
 async fn until(limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
@@ -292,7 +293,7 @@ async fn until(limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> bool {
     false
 }
 
-/// Counts once they no longer change.
+/// Waits until writes no longer change, and returns all counts.
 async fn settled(server: &mut Server) -> BTreeMap<String, u32> {
     let mut before = BTreeMap::new();
     until(Duration::from_secs(30), async || {
@@ -304,22 +305,22 @@ async fn settled(server: &mut Server) -> BTreeMap<String, u32> {
 }
 
 fn writes(counts: &BTreeMap<String, u32>) -> BTreeMap<String, u32> {
-    counts.iter().filter(|(what, _)| !what.contains("leases")).map(|(what, n)| (what.clone(), *n)).collect()
+    counts.iter().filter(|(key, _)| !key.contains("leases")).map(|(key, n)| (key.clone(), *n)).collect()
 }
 
-/// A folder with all that the program is started with, and its API server.
-struct Place {
+/// Folder with the files of the program, and its API server.
+struct Fixture {
     server: Server,
     folder: tempfile::TempDir,
 }
 
-impl Place {
-    fn new(what: &str, count: u32) -> Self {
+impl Fixture {
+    fn new(kind: &str, count: u32) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let cloud = FakeConfig { generated_instances: vec![instances(count.max(1))], ..FakeConfig::default() };
         let cloud = serde_json::to_string(&cloud).expect("a configuration");
         fs::write(folder.path().join("cloud.yaml"), cloud).expect("the configuration");
-        Self { server: Server::start(what, count, folder.path().to_str().expect("a path")), folder }
+        Self { server: Server::start(kind, count, folder.path().to_str().expect("a path")), folder }
     }
 
     fn log(&self) -> String {
@@ -336,56 +337,56 @@ impl Place {
     }
 }
 
-/// The two parts of the memory that it has now.
+/// Returns the two parts of the program's current memory, as text.
 fn parts(program: &Program) -> String {
     format!("now {:.1} MiB of its own, {:.1} MiB of files", program.mib("RssAnon"), program.mib("RssFile"))
 }
 
-/// Peak resident memory of this process.
+/// Returns the peak resident memory of this process.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// The API server in a child process.
+/// API server in a child process.
 struct Server {
     child: Child,
     url: String,
-    answers: std::cell::RefCell<BufReader<std::process::ChildStdout>>,
+    responses: std::cell::RefCell<BufReader<std::process::ChildStdout>>,
     commands: std::cell::RefCell<std::process::ChildStdin>,
 }
 
 impl Server {
-    fn start(what: &str, count: u32, folder: &str) -> Self {
+    fn start(kind: &str, count: u32, folder: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         let mut child = command
-            .args(["serve", what, &count.to_string(), folder])
+            .args(["serve", kind, &count.to_string(), folder])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a child");
-        let mut answers = BufReader::new(child.stdout.take().expect("stdout"));
+        let mut responses = BufReader::new(child.stdout.take().expect("stdout"));
         let commands = child.stdin.take().expect("stdin");
         let mut url = String::new();
-        answers.read_line(&mut url).expect("the url");
-        Self { child, url: url.trim().to_owned(), answers: answers.into(), commands: commands.into() }
+        responses.read_line(&mut url).expect("the url");
+        Self { child, url: url.trim().to_owned(), responses: responses.into(), commands: commands.into() }
     }
 
     fn command(&self, command: &str) -> String {
         writeln!(self.commands.borrow_mut(), "{command}").expect("a command");
-        let mut answer = String::new();
-        self.answers.borrow_mut().read_line(&mut answer).expect("an answer");
-        answer
+        let mut response = String::new();
+        self.responses.borrow_mut().read_line(&mut response).expect("a response");
+        response
     }
 
-    /// Requests by verb and resource since the start or the last clearing.
+    /// Returns the requests by verb and resource since the start or the last `clear`.
     fn counts(&self) -> BTreeMap<String, u32> {
         serde_json::from_str(&self.command("counts")).expect("counts")
     }
 
-    fn count(&self, what: &str) -> u32 {
-        self.counts().get(what).copied().unwrap_or(0)
+    fn count(&self, key: &str) -> u32 {
+        self.counts().get(key).copied().unwrap_or(0)
     }
 
     fn clear(&self) {
@@ -400,14 +401,13 @@ impl Drop for Server {
     }
 }
 
-/// The child: an API server with `count` nodes or services.
-/// Nodes are served over TLS, and `folder` gets a kubeconfig.
-async fn serve(what: &str, count: u32, folder: &Path) {
+/// Runs the API server of the child process with `count` Nodes or Services. Nodes are served over TLS, and a kubeconfig is written to `folder`.
+async fn serve(kind: &str, count: u32, folder: &Path) {
     let server = ApiServer::new(Clock::System);
     for index in 0..count {
-        if what == "nodes" {
+        if kind == "nodes" {
             server.restore::<Node>(&aks_node(index));
-        } else if what == "bare-nodes" {
+        } else if kind == "bare-nodes" {
             let mut node = aks_node(index);
             node.spec.iter_mut().for_each(|spec| (spec.pod_cidr, spec.pod_cidrs) = (None, None));
             server.restore::<Node>(&node);
@@ -415,12 +415,12 @@ async fn serve(what: &str, count: u32, folder: &Path) {
             server.create::<Service>(&objects::load_balancer_service("default", &format!("service-{index}")));
         }
     }
-    if what == "services" {
+    if kind == "services" {
         server.create::<Node>(&objects::node("node-0"));
     }
     server.clear_requests();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let certificates = what.ends_with("nodes").then(|| Certificates::generate().expect("certificates"));
+    let certificates = kind.ends_with("nodes").then(|| Certificates::generate().expect("certificates"));
     let scheme = if certificates.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", listener.local_addr().expect("an address"));
     if certificates.is_some() {
@@ -462,7 +462,7 @@ fn counts(server: &ApiServer) -> String {
     serde_json::to_string(&counts).expect("JSON")
 }
 
-/// Clients of the API server at a URL.
+/// Source of clients of the API server at a URL.
 struct Plain(String);
 
 impl ClientSource for Plain {

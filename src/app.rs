@@ -1,7 +1,7 @@
-//! The composition root: the only place that knows controllers, provider, clients and servers alike.
+//! Composition root: the only module that depends on controllers, providers, clients and servers.
 //!
-//! In: a [`Registry`] of providers and the process's arguments. Out: an exit code: 0 after an orderly stop, 1 for bad input, a
-//! failed start or a lost lease. A third party's whole `main.rs` is `app::run(Registry::new().register(…))`.
+//! In: a [`Registry`] of providers and the process's arguments. Out: an exit code: 0 after an orderly stop, 1 for invalid input, a
+//! failed start or a lost lease. The `main.rs` of a third party is `app::run(Registry::new().register(…))`.
 
 mod app_error;
 mod build_metrics;
@@ -25,7 +25,6 @@ pub mod plan;
 pub mod plan_command;
 mod process;
 mod review_clients;
-
 pub mod rights;
 mod second_lease;
 mod start_error;
@@ -52,12 +51,12 @@ use election::ElectionHost;
 use manager::{ManagerDeps, ManagerOutcome};
 use process::{exit_with, fail, print, verbosity};
 
-/// Runs the program with the process's own arguments.
+/// Runs the program with the arguments of the process, and returns its exit code.
 pub fn run(registry: &Registry) -> ExitCode {
     run_with(registry, std::env::args_os())
 }
 
-/// Runs the program with `arguments`, the first of which is the program's name.
+/// Runs the program with `arguments`, the first of which is the program's name, and returns its exit code.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (all, checkable, local) = (registry.names(), registry.checkable(), registry.local_names());
     let providers = RegisteredProviders { all: &all, checkable: &checkable, local: &local, flags: registry.flags() };
@@ -65,7 +64,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
     ended.unwrap_or_else(|error| fail(&error))
 }
 
-/// Executes a command. An error is printed and ends the process with 1.
+/// Executes a command. The caller prints an error and exits with 1.
 fn execute(registry: &Registry, command: CliCommand) -> Result<ExitCode, AppError> {
     match command {
         CliCommand::Print(text) => Ok(print(&text, ExitCode::SUCCESS)),
@@ -88,13 +87,13 @@ fn start(registry: &Registry, config: ManagerConfig) -> Result<ExitCode, AppErro
     for notice in &config.notices {
         tracing::warn!("{notice}");
     }
-    let ended = on_runtime(|stop| serve(registry, config, log, stop)).map_err(|error| format!("cannot go on: {error}"));
+    let ended = on_runtime(|stop| serve(registry, config, log, stop)).map_err(|error| format!("cannot continue: {error}"));
     Ok(match ended.map_err(AppError::from).flatten()? {
         ManagerOutcome::Stopped => ExitCode::SUCCESS,
         ManagerOutcome::LeaseLost => fail(&"leaderelection lost"),
-        ManagerOutcome::InformersStale => {
-            fail(&"this replica led without seeing the cluster; another one takes over (the log says what it missed)")
-        }
+        ManagerOutcome::InformersStale => fail(
+            &"this replica led without a current view of the cluster; another one takes over (see the log for the stale objects)",
+        ),
         ManagerOutcome::ClusterRefused => fail(
             &"the cloud provider refuses to lead this cluster, as the log explains: set --cloud-provider to the cloud of its Nodes",
         ),
@@ -102,7 +101,7 @@ fn start(registry: &Registry, config: ManagerConfig) -> Result<ExitCode, AppErro
     })
 }
 
-/// Prints one plan. The log is written to stderr, and has only errors.
+/// Prints one plan. The log is written to stderr, with errors only.
 fn plan(registry: &Registry, mut options: PlanOptions) -> Result<ExitCode, AppError> {
     options.manager.logging.quiet = true;
     let log = logging::install(&options.manager.logging)?;

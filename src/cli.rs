@@ -1,8 +1,8 @@
-//! The command line: what was typed, and what it means.
+//! Command line: parses the arguments of the program into a command.
 //!
-//! In: the words. Out: a [`CliCommand`]: either a validated [`config::ManagerConfig`] to run with, or a text to print. The tables
-//! in [`flags`], [`feature_gates`] and [`controllers`] say everything once; parser, help, completions, `/flagz`,
-//! `/configz` and the reference pages derive from them.
+//! In: the arguments. Out: a [`CliCommand`], for example a validated [`config::ManagerConfig`] to run with, or a text to print. Parser,
+//! help, completions, `/flagz`, `/configz` and the reference pages are generated from the tables in [`flags`], [`feature_gates`] and
+//! [`controllers`].
 
 mod acr_credential_provider;
 pub mod arguments;
@@ -59,21 +59,23 @@ use self::{
 use crate::controllers::leader_migration::LeaderMigration;
 use crate::flags::quoted;
 
-/// What the command line has to know of the providers: which can do what, by name, and their flags.
+/// Names of the registered providers by capability, and their flags.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RegisteredProviders<'a> {
-    /// For `--cloud-provider`.
+    /// Providers that `--cloud-provider` accepts.
     pub all: &'a [&'a str],
-    /// For `check-config`.
+    /// Providers whose configuration `check-config` can check.
     pub checkable: &'a [&'a str],
-    /// For cloud-node-manager.
+    /// Providers that can serve `cloud-node-manager`.
     pub local: &'a [&'a str],
     /// Flags of the manager that only providers read.
     pub flags: &'a [FlagSection],
 }
 
-/// Reads the command line. `args` begins with the program's name, of which those of subcommands count; `providers` are the
-/// names for `--cloud-provider`, `checkable` those for `check-config`. No provider has flags of its own.
+/// Parses the command line of a binary whose providers have no flags of their own.
+///
+/// `args` begins with the name of the program, which selects a subcommand if it has the name of one. `providers` are the names for
+/// `--cloud-provider`, `checkable` those for `check-config`.
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     providers: &[&str],
@@ -82,7 +84,7 @@ pub fn parse(
     parse_for(args, RegisteredProviders { all: providers, checkable, local: providers, flags: &[] })
 }
 
-/// The same when not every provider can do everything.
+/// Parses the command line of a binary with these providers.
 pub fn parse_for(
     args: impl IntoIterator<Item = OsString>,
     providers: RegisteredProviders<'_>,
@@ -90,7 +92,7 @@ pub fn parse_for(
     let table = FlagTable::new(providers.flags);
     usage_errors::refuse(table.clashes())?;
     let mut parser = command(&table);
-    let words = match plugin::words(args.into_iter().collect(), plugin::usual_kubeconfig) {
+    let words = match plugin::words(args.into_iter().collect(), plugin::default_kubeconfig) {
         PluginWords::Overview => return Ok(CliCommand::Print(plugin::overview(&parser))),
         PluginWords::Refused(line) => return usage_errors::refuse(vec![line]).map(|()| CliCommand::Print(String::new())),
         PluginWords::NotPlugin(words) => words,
@@ -136,7 +138,7 @@ pub fn parse_for(
     }
 }
 
-/// The words with a subcommand's name put in, when the program itself is called so.
+/// Inserts the name of a subcommand as the first argument if the program has this name.
 fn by_program_name(mut words: Vec<OsString>) -> Vec<OsString> {
     let stem = words.first().and_then(|program| Path::new(program).file_stem());
     let programs = [NODE_MANAGER, health_probe_proxy::NAME, acr_credential_provider::NAME];
@@ -170,14 +172,14 @@ fn run(
     mistakes.finish(config)
 }
 
-/// The parser: the table's flags, and subcommands beside them.
+/// Returns the parser of the flags in `table` and of all subcommands.
 fn command(table: &FlagTable) -> clap::Command {
     let page = clap::Arg::new("page").required(true).value_parser(PAGES.map(|(name, _)| name));
-    let generate = clap::Command::new("generate-docs").about("Prints a reference page").hide(true).arg(page);
-    let version = clap::Command::new(VERSION_WORD).about("Prints the name and the version, as --version does");
+    let generate = clap::Command::new("generate-docs").about("Print a reference page").hide(true).arg(page);
+    let version = clap::Command::new(VERSION_WORD).about("Print the name and the version, as --version does");
     let command = clap::Command::new(NAME)
         .bin_name(NAME)
-        .about("Connects a Kubernetes cluster to its cloud: nodes, routes and load balancers.")
+        .about("Connect a Kubernetes cluster to its cloud: nodes, routes and load balancers")
         .args_override_self(true)
         .disable_version_flag(true)
         .max_term_width(125);
@@ -199,7 +201,7 @@ fn command(table: &FlagTable) -> clap::Command {
     arguments::add_flags(command, table.sections())
 }
 
-/// Prints a reference page.
+/// Function that prints a reference page.
 type PrintPage = fn(&FlagTable) -> String;
 
 /// Reference pages by name.
@@ -211,7 +213,9 @@ fn page(chosen: &ArgMatches, table: &FlagTable) -> String {
     PAGES.iter().find(|(page, _)| name.is_some_and(|name| name == page)).map_or_else(String::new, |(_, print)| print(table))
 }
 
-/// The migration, when it is switched on. Upstream reads the file only then, and heeds it only with an election.
+/// Reads the configuration of leader migration; `None` if it is not enabled.
+///
+/// As upstream, the file is read only with `--enable-leader-migration`, and has an effect only with leader election.
 fn leader_migration(arguments: &FlagArguments) -> Result<Option<LeaderMigration>, String> {
     if !arguments.read(&leader_election::ENABLE_LEADER_MIGRATION) {
         return Ok(None);

@@ -1,13 +1,68 @@
-//! The contract between the controllers and a cloud, name for name with `kubernetes/cloud-provider`'s `cloud.go`, without the parts
-//! that no controller calls.
+//! Contract between the controllers and a cloud. It has the names of `cloud.go` in `kubernetes/cloud-provider`, without the
+//! parts that no controller calls.
 //!
-//! In: plain Kubernetes objects (`&Service`, `&Node`, `&[Arc<Node>]`). Out: what the cloud knows, or a [`CloudError`] that says
-//! what the caller should do next. A provider implements [`CloudProvider`] and whichever optional parts its cloud has; a part
-//! that returns `None` switches off what needs it. Beyond `cloud.go`, each with a default so that a provider may ignore it:
-//! existence with three values ([`InstancesV2::existence`]) and a second source for it ([`InstancesV2::second_look`]), batches ([`InstancesV2::instance_metadata_batch`],
-//! [`Routes::apply_routes`]), sizes of pod CIDRs ([`PodCidrMasks`]) and plans ([`LoadBalancer::plan_services`], [`Routes::plan_changes`]).
+//! In: plain Kubernetes objects (`&Service`, `&Node`, `&[Arc<Node>]`). Out: the state of the cloud, or a [`CloudError`]
+//! whose variant determines the next step of the caller. A provider implements [`CloudProvider`] and the optional parts that
+//! its cloud has. If a part is `None`, the controllers that need it do not run.
+//!
+//! The following methods are additions to `cloud.go`. Each has a default, so a provider does not have to implement them:
+//!
+//! - existence with three values ([`InstancesV2::existence`]) and a second source for it ([`InstancesV2::second_look`]);
+//! - batches ([`InstancesV2::instance_metadata_batch`], [`Routes::apply_routes`]);
+//! - sizes of pod CIDRs ([`PodCidrMasks`]);
+//! - plans ([`LoadBalancer::plan_services`], [`Routes::plan_changes`]).
 //!
 //! Nothing here names a provider or a controller.
+//!
+//! # Example
+//!
+//! A provider with instances only. The guide `docs/guides/writing-a-provider.md` has a complete provider.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use async_trait::async_trait;
+//! use cloud_controller_manager::cloud_provider::{
+//!     CloudError, CloudProvider, CloudResult, InstanceMetadata, InstancesV2, node_fields,
+//! };
+//! use k8s_openapi::api::core::v1::Node;
+//!
+//! /// Cloud in which each Node whose name starts with `vm-` has an instance.
+//! #[derive(Clone)]
+//! struct ExampleCloud;
+//!
+//! impl CloudProvider for ExampleCloud {
+//!     fn provider_name(&self) -> &str {
+//!         "example"
+//!     }
+//!
+//!     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
+//!         Some(Arc::new(self.clone()))
+//!     }
+//! }
+//!
+//! #[async_trait]
+//! impl InstancesV2 for ExampleCloud {
+//!     async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
+//!         Ok(node_fields::name(node).starts_with("vm-"))
+//!     }
+//!
+//!     async fn instance_shutdown(&self, _node: &Node) -> CloudResult<bool> {
+//!         Ok(false)
+//!     }
+//!
+//!     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+//!         if !self.instance_exists(node).await? {
+//!             return Err(CloudError::InstanceNotFound);
+//!         }
+//!         let provider_id = format!("example://{}", node_fields::name(node));
+//!         Ok(Some(InstanceMetadata { provider_id, ..InstanceMetadata::default() }))
+//!     }
+//! }
+//!
+//! let cloud: Arc<dyn CloudProvider> = Arc::new(ExampleCloud);
+//! assert!(cloud.instances_v2().is_some() && cloud.load_balancer().is_none());
+//! ```
 
 #![warn(missing_docs)]
 
@@ -58,55 +113,72 @@ pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
 pub use write_plan::{PlannedWrite, WritePlan};
 pub use zones::{Zone, Zones};
 
-/// A cloud. Upstream: `cloud.go`, `Interface`.
+/// Cloud of the cluster. Upstream: `cloud.go`, `Interface`.
 ///
-/// All methods are cheap accessors; work happens in the parts they hand out.
+/// All methods but [`CloudProvider::initialize`] must return at once. Requests to the cloud belong in the returned parts.
 #[async_trait]
 pub trait CloudProvider: Send + Sync {
-    /// Returns the name in `--cloud-provider`, which is the scheme of provider IDs (`<name>://…`).
+    /// Returns the name in `--cloud-provider`, which is also the scheme of provider IDs (`<name>://…`).
+    ///
+    /// It consists of lowercase ASCII letters, digits and dashes. Upstream: `ProviderName`.
     fn provider_name(&self) -> &str;
 
-    /// Returns `true` if resources of this cluster can be distinguished from those of others. Otherwise the manager refuses
-    /// to start unless `--allow-untagged-cloud` is set.
+    /// Returns `true` if resources of this cluster can be distinguished from those of other clusters. Upstream:
+    /// `HasClusterID`.
+    ///
+    /// If it returns `false`, the manager refuses to start unless `--allow-untagged-cloud` is set.
     fn has_cluster_id(&self) -> bool {
         true
     }
 
-    /// Initializes the provider: warms caches and starts housekeeping tasks, which end with [`ProviderContext::shutdown`].
+    /// Initializes the provider: fills caches and starts background tasks, which end with [`ProviderContext::shutdown`].
     ///
-    /// Called once before any other part is used, on every replica, leading or not. An error is retried with backoff; the
-    /// process keeps running and is not ready.
+    /// Called before any part is used, on every replica, whether it leads or not. This means that it must not write to the
+    /// cloud unless [`ProviderContext::leadership`] permits it. Upstream: `Initialize`.
+    ///
+    /// # Errors
+    ///
+    /// Any error or panic is logged, and the call is repeated with backoff (1 s to 1 minute). Until it succeeds, the process
+    /// keeps running and is not ready.
     async fn initialize(&self, _context: ProviderContext) -> CloudResult<()> {
         Ok(())
     }
 
-    /// Checks whether the provider can do its work now. The error is for an operator.
+    /// Checks whether the provider can work now. `/readyz` shows the result once the provider is initialized.
     ///
-    /// `/readyz` shows it once the provider is initialized. Called often: it must not block.
+    /// Called often, so it must not block.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the provider cannot work, as a text for operators. The process is then not ready, but keeps running.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Returns what the provider is doing, and the reasons why it is not doing more, for the status page. It contains no
-    /// secrets.
+    /// Returns the current work of the provider, and the reasons for delays, for the status page; `None`: nothing to show.
+    ///
+    /// It must not contain secrets.
     fn status(&self) -> Option<ProviderDetails> {
         None
     }
 
-    /// Brings gauges up to date before metrics are read. It must not wait.
+    /// Updates gauges. Called before each read of the metrics, so it must not block.
     fn observe(&self) {}
 
     /// Returns `true` if the provider reads this label of a Node, or adds it to Nodes
     /// ([`InstanceMetadata::additional_labels`]).
     ///
-    /// The Nodes that it gets have no other labels but those that the controllers read. Called for each label of each Node,
-    /// so it must be fast. When a label becomes one that is read,
-    /// [`InformerStore::want_relist`](crate::runtime::store::InformerStore::want_relist) fetches it.
+    /// If it returns `false`, the label is not cached. This means that the Nodes in [`ProviderContext::nodes`] and in calls
+    /// lack it unless a controller reads it. Called for each label of each Node, so it must be fast.
+    ///
+    /// If a new configuration makes the provider read another label,
+    /// [`InformerStore::request_relist`](crate::runtime::store::InformerStore::request_relist) fetches it.
     fn reads_node_label(&self, _key: &str) -> bool {
         true
     }
 
-    /// Returns `true` if the provider ID of a Node belongs to another cloud. The controllers do not change such a Node.
+    /// Returns `true` if the provider ID of a Node belongs to another cloud. The controllers neither change nor delete such
+    /// a Node.
     ///
     /// Called for each Node and each change of it, so it must be fast.
     fn is_foreign(&self, _node: &Node) -> bool {
@@ -115,70 +187,78 @@ pub trait CloudProvider: Send + Sync {
 
     /// Returns `true` if a Node must have a provider ID of this cloud.
     ///
-    /// A Node that needs one and has neither one nor the uninitialized taint is reported, because no controller initializes
-    /// it. Called like [`CloudProvider::is_foreign`].
+    /// A Node that needs a provider ID and has neither the ID nor the uninitialized taint is reported, because no controller
+    /// initializes it. Called for each Node and each change of it, so it must be fast.
     fn needs_provider_id(&self, _node: &Node) -> bool {
         true
     }
 
-    /// Returns the largest age of the data of [`LoadBalancer::plan_services`] and other plans: a difference that another
-    /// manager has just removed shows for so long.
+    /// Returns the largest age of the data in plans, such as those of [`LoadBalancer::plan_services`]. By default zero.
+    ///
+    /// This means that a plan can show a difference for so long after another manager has removed it. A shadow manager
+    /// counts a difference only if it is older.
     fn cache_age(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns `true` if the provider reads this label of a Service ([`LoadBalancer::labels_read`]). As
-    /// [`CloudProvider::reads_node_label`].
+    /// Returns `true` if the provider reads this label of a Service, for example because [`LoadBalancer::labels_read`] names
+    /// it.
+    ///
+    /// If it returns `false`, the label is not cached. Called for each label of each Service, so it must be fast.
     fn reads_service_label(&self, _key: &str) -> bool {
         true
     }
 
-    /// Returns how long lists of a Service may be. Called once.
+    /// Returns the maximum lengths of the lists of a Service. By default there is no limit. Called once.
     fn service_list_limits(&self) -> ServiceListLimits {
         ServiceListLimits::NONE
     }
 
-    /// Returns how an annotation of Services is used.
+    /// Returns the use of an annotation of Services, which determines whether its value is cached.
     ///
-    /// The Service is `None` before it is decoded: an annotation that some Service may have is then
-    /// [`AnnotationUse::Read`]. Called for each annotation of each Service, so it must be fast.
+    /// Before the Service is decoded, it is `None`. Then the result must be [`AnnotationUse::Read`] if the provider reads
+    /// the annotation of any Service. Called for each annotation of each Service, so it must be fast.
     fn service_annotation(&self, _key: &str, _service: Option<&Service>) -> AnnotationUse {
         AnnotationUse::Read { longest: usize::MAX }
     }
 
-    /// Returns why this provider must not lead a cluster with these Nodes, for an operator; `None` if it may. Called once the Nodes are
-    /// listed and before any controller starts, then for each Node that joins or changes.
+    /// Returns the reason why this provider must not lead a cluster with these Nodes, for operators; `None` if it may lead.
+    ///
+    /// Called with all Nodes before any controller starts, then with each Node that joins or changes. With a reason, the
+    /// manager does not lead. This protects clusters of another cloud from a wrong `--cloud-provider`.
     fn refuses_cluster(&self, _nodes: &[Arc<Node>]) -> Option<String> {
         None
     }
 
-    /// Returns the load balancers, for Services of type `LoadBalancer`.
+    /// Returns the load balancers, for Services of type `LoadBalancer`. Without them, the service controller does not run.
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
         None
     }
-    /// Returns the instances, in the older form by name and provider ID. Used only when [`CloudProvider::instances_v2`] is
-    /// `None`.
+    /// Returns the instances in the older form, by name and provider ID.
+    ///
+    /// Used only if [`CloudProvider::instances_v2`] returns `None`. Without both, the controllers of Nodes do not run.
     fn instances(&self) -> Option<Arc<dyn Instances>> {
         None
     }
-    /// Returns the instances, by Node object. Preferred.
+    /// Returns the instances, by Node object. New providers implement this form.
     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
         None
     }
-    /// Zones and regions, for providers with [`CloudProvider::instances`] only.
+    /// Returns the zones and regions. Used only with [`CloudProvider::instances`].
     fn zones(&self) -> Option<Arc<dyn Zones>> {
         None
     }
-    /// Returns the admission webhooks that the manager hosts when `--webhooks` names them. Called once, before
-    /// [`CloudProvider::initialize`].
+    /// Returns the admission webhooks that the manager serves if `--webhooks` names them.
+    ///
+    /// Called once, before [`CloudProvider::initialize`].
     fn webhooks(&self) -> Vec<Arc<dyn AdmissionWebhook>> {
         Vec::new()
     }
-    /// Returns the routes for pod CIDRs.
+    /// Returns the routes for pod CIDRs. Without them, the route controller does not run.
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         None
     }
-    /// Sizes of pod CIDRs by Node, for `--cidr-allocator-type=CloudAllocator`.
+    /// Returns the sizes of pod CIDRs by Node. Without them, `--cidr-allocator-type=CloudAllocator` is refused at the start.
     fn pod_cidr_masks(&self) -> Option<Arc<dyn PodCidrMasks>> {
         None
     }

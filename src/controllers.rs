@@ -1,6 +1,6 @@
-//! The controllers.
+//! Controllers, with their common types.
 //!
-//! Each is a file `<name>.rs`, which wires watches to the work queue, with a folder: `plan.rs` (pure), `reconcile.rs` (reads
+//! Each controller is a file `<name>.rs`, which wires watches to the work queue, with a folder: `plan.rs` (pure), `reconcile.rs` (reads
 //! the store, calls the provider, writes) and `events.rs` (every event as a named function).
 //!
 //! A controller is built on every replica, leading or not, and subscribes to the informers before they start;
@@ -40,12 +40,12 @@ use crate::{
 pub struct Informers {
     pub nodes: Informer<Node>,
     pub services: Informer<Service>,
-    /// Runs only when the provider needs it.
+    /// Runs only if the provider needs Namespaces.
     pub namespaces: Informer<Namespace>,
 }
 
 impl Informers {
-    /// Creates informers of these, and an informer of Namespaces.
+    /// Adds an informer of Namespaces, which keeps names and labels only.
     pub fn new(nodes: Informer<Node>, services: Informer<Service>) -> Self {
         Self { nodes, services, namespaces: Informer::new(prune_namespace) }
     }
@@ -62,25 +62,24 @@ fn prune_namespace(namespace: &mut Namespace) {
 pub struct ControllerContext {
     /// `--cluster-name`.
     pub cluster_name: String,
-    /// Reads and writes of objects, under the controller's own user agent and credentials.
+    /// Client that reads and writes objects, with the controller's own user agent and credentials.
     pub writer: ObjectWriter,
-    /// Events, under the controller's own source component.
+    /// Recorder of events, with the controller's own source component.
     pub events: EventRecorder,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
 }
 
 impl ControllerContext {
-    /// Returns the API of Nodes.
     fn nodes(&self) -> Api<Node> {
         Api::all(self.writer.client().clone())
     }
 }
 
-/// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
+/// Error of the node and the node-lifecycle controller if the provider offers no instances.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cloud provider {provider:?} offers neither InstancesV2 nor Instances, which {controller} needs: take it out with \
+    "cloud provider {provider:?} offers neither InstancesV2 nor Instances, which {controller} needs: disable it with \
      --controllers=*,-{controller}, or choose another --cloud-provider"
 )]
 pub struct NoInstances {
@@ -94,7 +93,7 @@ fn instances_of(provider: &dyn CloudProvider, controller: &'static str) -> Resul
     cloud_provider::instances_of(provider).ok_or_else(missing)
 }
 
-/// Delay before a retry of what only another replica may do now.
+/// Delay before a retry of a request that was blocked because this replica does not lead.
 const NOT_LEADING_DELAY: Duration = Duration::from_secs(5);
 
 /// Returns the outcome after a failed request to the cloud about a Node. `retry_interval` is the delay for errors that an early retry
@@ -120,7 +119,7 @@ fn after_api_error(error: &ApiError) -> ReconcileResult {
     }
 }
 
-/// Returns the outcome after the API server rejected a write of a Node, and records in `forbidden` what it forbids.
+/// Returns the outcome after the API server rejected a write of a Node, and records a missing right in `forbidden`.
 fn after_write_error(error: &ApiError, forbidden: &Mutex<Option<String>>) -> ReconcileResult {
     if matches!(error, ApiError::Forbidden(_)) {
         *forbidden.lock() = Some(error.to_string());
@@ -128,11 +127,12 @@ fn after_write_error(error: &ApiError, forbidden: &Mutex<Option<String>>) -> Rec
     after_api_error(error)
 }
 
-/// Most Nodes of one kind that a plan of [`ServiceScope::Only`] looks up in the cloud, where each may cost a request.
+/// Maximum number of Nodes of one kind that a plan of [`ServiceScope::Only`] looks up, because each may cost a request.
 const MAX_NODE_LOOKUPS: usize = 100;
 
-/// Services that a plan is made for; all others keep what they have. Routes are always planned as a whole, and Nodes unless a page would look
-/// up too many.
+/// Services that a plan covers; all others keep what they have.
+///
+/// Routes are always planned as a whole, and so are Nodes, up to the limit of lookups of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceScope {
     All,
@@ -141,7 +141,10 @@ pub enum ServiceScope {
 }
 
 impl ServiceScope {
-    /// Removes the Nodes of a kind that a page does not look up. Returns a line that counts them, for the failed reads of the plan.
+    /// Removes the Nodes of a kind that exceed the lookups of a page, and returns a line that counts them for the failed reads of
+    /// the plan.
+    ///
+    /// Returns `None` if no Node was removed; [`Self::All`] removes none.
     fn omit_nodes(
         &self,
         nodes: &mut Vec<Arc<Node>>,
@@ -163,7 +166,7 @@ impl ServiceScope {
         })
     }
 
-    /// Returns `true` if the Service `namespace/name` is planned for.
+    /// Returns `true` if the plan covers the Service with the key `namespace/name`.
     pub fn includes(&self, service: &str) -> bool {
         match self {
             Self::All => true,
@@ -172,19 +175,31 @@ impl ServiceScope {
     }
 }
 
-/// A controller that has been built.
+/// Control loop that reconciles one kind of object with the cloud. Upstream:
+/// `controller.Interface` of `k8s.io/controller-manager`.
+///
+/// A controller is built on every replica, so that standby replicas can report its status and its plan. Only the leader calls
+/// [`Self::run`], which is the only method that writes.
 pub trait Controller: Send + Sync {
-    /// Does its work until `shutdown` begins, then lets running steps end. Called once, when this process leads and the informers
-    /// have synced.
-    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()>;
-    /// Returns the current state.
-    fn status(&self) -> ControllerStatus;
-    /// Plans what this controller would write if the process started now, without events and leases.
+    /// Reconciles until `shutdown` begins, then waits for running reconciles and returns.
     ///
-    /// Reads the cloud, writes nothing and changes no cached state, so every replica can plan, leading or not.
+    /// Called once, after this process became the leader and the informers have synced. Errors do not end the run: the work queue
+    /// retries failed keys with backoff. The caller drops the future after a grace period, so a reconcile must be safe to
+    /// cancel at each await.
+    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()>;
+    /// Returns the current state for status pages: unsettled keys, facts and, if something blocks all work, the problem.
+    fn status(&self) -> ControllerStatus;
+    /// Plans the writes that this controller would send if the process started now, without events and leases.
+    ///
+    /// Reads the cloud, writes nothing and changes no cached state. This means that every replica can plan, leading or not. The
+    /// default returns an empty plan.
+    ///
+    /// # Errors
+    ///
+    /// A read of the cloud that the whole plan depends on failed. Other failed reads are lines of [`WritePlan::unread`].
     fn plan<'a>(&'a self, _scope: &'a ServiceScope) -> BoxFuture<'a, CloudResult<WritePlan>> {
         std::future::ready(Ok(WritePlan::default())).boxed()
     }
-    /// Brings gauges up to date before metrics are read.
+    /// Updates the gauges of this controller. Called before each scrape of the metrics.
     fn observe(&self) {}
 }

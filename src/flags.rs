@@ -1,6 +1,6 @@
-//! How flags are declared and read; which flags there are is said by those who use them: `cli` and the providers.
+//! Declaration and parsing of flags. The flags themselves are declared in `cli` and by the providers.
 //!
-//! In: a table ([`declare_flags!`]), and the texts that were typed. Out: typed values ([`FlagTexts::read`]).
+//! In: a table ([`declare_flags!`]), and the texts on the command line. Out: typed values ([`FlagTexts::read`]).
 
 pub mod duration;
 mod excerpt;

@@ -1,19 +1,19 @@
-//! `health-probe-proxy`: answers health probes that begin with a header of the PROXY protocol, which kube-proxy does not understand.
+//! `health-probe-proxy`: serves health probes that begin with a header of the PROXY protocol, which kube-proxy does not support.
 //!
-//! In: [`ProbeProxySettings`], and connections from Azure's load balancer. Out: kube-proxy's answers, unchanged: they decide whether
-//! the Node gets traffic. Azure puts the header before its probes where a private link service has it on. Upstream:
+//! In: [`ProbeProxySettings`], and connections from Azure's load balancer. Out: kube-proxy's responses, unchanged, which decide
+//! whether the Node gets traffic. Azure sends the header before its probes if a private link service enables it. Upstream:
 //! `health-probe-proxy` of kubernetes-sigs/cloud-provider-azure.
 //!
 //! ```text
-//! probe ─► listener ─► places ─► connection: proxy_header, then HTTP/1.1 ─► reverse_proxy ─► kube-proxy on the loopback
+//! probe ─► listener ─► slots ─► connection: proxy_header, then HTTP/1.1 ─► reverse_proxy ─► kube-proxy on the loopback
 //! ```
 
 mod connection;
 mod forwarded;
 mod listener;
-mod places;
 pub mod proxy_header;
 mod reverse_proxy;
+mod slots;
 
 use std::{
     io,
@@ -24,12 +24,12 @@ use std::{
 pub use listener::ListenError;
 
 use crate::runtime::{listen_socket::reset_when_dropped, shutdown::Shutdown};
-use places::ProbePlaces;
 use reverse_proxy::ProbeTarget;
+use slots::ProbeSlots;
 
 /// Time that open connections may take to end.
 const GRACE: Duration = Duration::from_secs(5);
-/// Accepting fails when the process is out of file descriptors; trying again at once would only spin.
+/// Delay after a failed accept, because an immediate retry would loop if the process is out of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 /// Address of the proxy and its target.
@@ -41,22 +41,26 @@ pub struct ProbeProxySettings {
     pub target_port: u16,
 }
 
-/// Serves probes until the shutdown begins, and completes those in flight.
+/// Serves probes until the shutdown begins, then completes those in flight.
+///
+/// # Errors
+///
+/// The port is not available.
 pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), ListenError> {
     let (listener, address) = listener::bind(settings.health_check_port)?;
     tracing::info!(
         %address,
         target_port = settings.target_port,
-        "answering health probes with or without PROXY header"
+        "serving health probes with or without a PROXY header"
     );
     let connections = Shutdown::new();
-    let slots = ProbePlaces::default();
+    let slots = ProbeSlots::default();
     let target = ProbeTarget::new(loopback(settings.target_port));
     while let Some(accepted) = stop.run_until_begun(listener.accept()).await {
         match accepted {
             Ok((stream, peer)) => {
                 let client = peer.ip().to_canonical();
-                let Some(slot) = slots.take(client) else {
+                let Some(slot) = slots.acquire(client) else {
                     tracing::debug!(%client, "too many connections");
                     reset_when_dropped(&stream);
                     continue;

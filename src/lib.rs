@@ -1,4 +1,4 @@
-//! A cloud-controller-manager: connects a Kubernetes cluster to its cloud.
+//! Cloud-controller-manager that connects a Kubernetes cluster to its cloud.
 //!
 //! Data flows one way, and so do imports: `cli → app → controllers → cloud_provider ← providers`.
 

@@ -1,4 +1,4 @@
-//! The binary: the providers that ship, and the mode.
+//! Binary with all providers of this repository.
 
 use std::process::ExitCode;
 

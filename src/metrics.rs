@@ -1,8 +1,8 @@
-//! Metrics: how a table of them is declared, the table of those that every binary has, and the registry of a process.
+//! Metrics: declaration of tables, the table of metrics of every binary, and the registry of a process.
 //!
-//! In: tables ([`declare_metrics!`]), of which providers have their own. Out: handles, and the rows for the reference page.
-//! Names, labels and buckets are upstream's where upstream has the metric; help texts carry the stability
-//! prefix as client tools expect it. A [`Metrics`] owns its registry, so tests do not share counts.
+//! In: tables ([`declare_metrics!`]); providers have their own. Out: handles, and the rows for the reference page. Names, labels and
+//! buckets are upstream's if upstream has the metric. Help texts begin with the stability level, as client tools expect. A [`Metrics`]
+//! owns its registry, so tests do not share counts.
 
 mod first_values;
 mod memory_limit;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 pub use prometheus::{CounterVec, Error as RegistryError, GaugeVec, HistogramVec, Registry};
 use prometheus::{HistogramOpts, Opts, TextEncoder, core::Collector, proto::MetricFamily};
 
-/// Series in one part of the text of all metrics. A series of a histogram has 20 lines of 200 bytes.
+/// Maximum number of series in one part of the text of all metrics. A series of a histogram has 20 lines of 200 bytes.
 const SERIES_IN_PART: usize = 32;
 
 /// Kind of a metric, with the buckets of a histogram.
@@ -32,7 +32,7 @@ pub enum MetricKind {
     Histogram(&'static [f64]),
 }
 
-/// Row of the table.
+/// Row of a table of metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     pub name: &'static str,
@@ -41,9 +41,9 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// A table of metrics, as [`declare_metrics!`] makes it: a field per metric.
+/// Table of metrics, as [`declare_metrics!`] creates it, with a field per metric.
 pub trait MetricTable: Sized + Send + Sync + 'static {
-    /// All rows, in the order of the reference page.
+    /// Rows in the order of the reference page.
     const TABLE: &'static [Metric];
     /// Creates the handles, registered in `registry`.
     fn register(registry: &Registry) -> Result<Self, prometheus::Error>;
@@ -127,10 +127,10 @@ macro_rules! declare_metrics {
 }
 pub use declare_metrics;
 
-/// The tables of providers by their types; `None` for one whose names exist already.
+/// Tables of providers by their types; `None` for a table with a name that another metric has.
 type ProviderTables = HashMap<TypeId, Option<Arc<dyn Any + Send + Sync>>>;
 
-/// Brings gauges up to date.
+/// Callback that updates gauges.
 type MetricObserver = Box<dyn Fn() + Send + Sync>;
 
 /// Metrics of a process: the program's own, which are its fields, and those of its providers.
@@ -164,28 +164,28 @@ const BYTES: &[f64] =
     &[64.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
 declare_metrics! {
-    /// The metrics of every binary, whatever its providers.
+    /// Metrics of every binary, regardless of its providers.
     CoreMetrics {
         node_taint_removal_delay: histogram(POWERS_OF_FOUR) "node_controller_cloud_provider_taint_removal_delay_seconds" []
             "[ALPHA] Seconds from the creation of a Node until its uninitialized taint was removed.";
         node_initial_sync_delay: histogram(POWERS_OF_FOUR) "node_controller_initial_node_sync_delay_seconds" []
-            "[ALPHA] Seconds from the creation of a Node until its first complete synchronisation.";
+            "[ALPHA] Seconds from the creation of a Node until its first complete synchronization.";
         monitor_nodes_duration: histogram(MILLISECONDS_DOUBLED) "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds" []
             "[ALPHA] Seconds from the first check of a Node until no Node is due. Ready Nodes are due only with the shutdown taint.";
         node_lifecycle_provider_calls_total: counter "cloud_node_lifecycle_controller_cloud_provider_calls_total" ["operation", "result"]
             "[ALPHA] Calls of the node-lifecycle controller to the cloud provider, by operation and result.";
         cidrset_allocations_total: counter "node_ipam_controller_cidrset_cidrs_allocations_total" ["clusterCIDR"]
-            "[ALPHA] Blocks of the cluster CIDR that were taken; a pod CIDR of several of the smallest blocks counts as many.";
+            "[ALPHA] Blocks of the cluster CIDR that were allocated; a pod CIDR of several of the smallest blocks counts as many.";
         cidrset_releases_total: counter "node_ipam_controller_cidrset_cidrs_releases_total" ["clusterCIDR"]
-            "[ALPHA] Blocks of the cluster CIDR that were given back.";
+            "[ALPHA] Blocks of the cluster CIDR that were released.";
         cidrset_usage: gauge "node_ipam_controller_cidrset_usage_cidrs" ["clusterCIDR"]
-            "[ALPHA] Share of the cluster CIDR that is taken, from 0 to 1.";
+            "[ALPHA] Share of the cluster CIDR that is allocated, from 0 to 1.";
         cidrset_allocation_tries: histogram(POWERS_OF_FIVE) "node_ipam_controller_cidrset_allocation_tries_per_request" ["clusterCIDR"]
-            "[ALPHA] Taken blocks that were passed over to find a free one.";
+            "[ALPHA] Allocated blocks that were skipped to find a free one.";
         route_sync_total: counter "route_controller_route_sync_total" []
             "[ALPHA] Route reconciliations.";
         route_drift_total: counter "cloud_controller_manager_route_drift_total" ["change"]
-            "[ALPHA] Routes that somebody else deleted, changed or added between two reconciliations, all put right. Only in this program.";
+            "[ALPHA] Routes that another writer deleted, changed or added between two reconciliations, all repaired. Only in this program.";
         service_drift_total: counter "cloud_controller_manager_service_drift_total" ["field"]
             "[ALPHA] Settled Services of which another writer removed the finalizer, or the addresses or the condition in the status; all restored. Only in this program.";
         service_loadbalancer_sync_total: counter "service_controller_loadbalancer_sync_total" []
@@ -213,13 +213,13 @@ declare_metrics! {
         workqueue_retries_total: counter "workqueue_retries_total" ["name"]
             "[BETA] Reconciles retried after a failure.";
         informer_objects: gauge "cloud_controller_manager_informer_objects" ["resource"]
-            "[ALPHA] Objects held in the informer's store.";
+            "[ALPHA] Objects in the informer's store.";
         informer_restarts_total: counter "cloud_controller_manager_informer_errors_total" ["resource", "operation"]
             "[ALPHA] Errors of informers, each followed by another attempt. Operations: list, watch (its start), stream (an error in it), silence (a stream that was closed after no data arrived).";
         informer_malformed_total: counter "cloud_controller_manager_informer_malformed_objects_total" ["resource"]
             "[ALPHA] Objects that could not be decoded and were skipped.";
         reconcile_panics_total: counter "cloud_controller_manager_reconcile_panics_total" ["name"]
-            "[ALPHA] Reconciles that panicked; the key is retried with back-off.";
+            "[ALPHA] Reconciles that panicked; the key is retried with backoff.";
         node_deletions_refused_total: counter "cloud_controller_manager_node_deletions_refused_total" ["reason"]
             "[ALPHA] Node deletions that the guard against wrong and mass deletion refused.";
         events_discarded_total: counter "cloud_controller_manager_events_discarded_total" ["reason"]
@@ -267,11 +267,11 @@ declare_metrics! {
         serving_certificate_expiration: gauge "cloud_controller_manager_serving_certificate_expiration_timestamp_seconds" []
             "[ALPHA] Unix time at which the first certificate of the secure port expires.";
         services: gauge "cloud_controller_manager_services" ["stage", "reason"]
-            "[ALPHA] Services that have or want a load balancer, on the leader. Stages: new, working, settled, blocked. Reasons: those of the condition cloud-controller-manager.io/LoadBalancer, Pending before the first.";
+            "[ALPHA] Services that have or need a load balancer, on the leader. Stages: new, working, settled, blocked. Reasons: those of the condition cloud-controller-manager.io/LoadBalancer, Pending before the first.";
         oldest_unsettled_service: gauge "cloud_controller_manager_oldest_unsettled_service_seconds" []
             "[ALPHA] Seconds for which the longest waiting Service has not been settled, on the leader; 0 if all are. Services with the reason Invalid wait for their user and do not count.";
         uninitialized_nodes: gauge "cloud_controller_manager_uninitialized_nodes" []
-            "[ALPHA] Nodes that wait for initialisation.";
+            "[ALPHA] Nodes that wait for initialization.";
         nodes_without_provider_id: gauge "cloud_controller_manager_nodes_without_provider_id" []
             "[ALPHA] Nodes that have neither a provider id nor the uninitialized taint, so that no controller initializes them.";
         outdated_node_labels: gauge "cloud_controller_manager_outdated_node_labels" ["label"]
@@ -281,7 +281,7 @@ declare_metrics! {
         healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]
             "[STABLE] Results of health checks.";
         planned_writes: gauge "cloud_controller_manager_planned_writes" ["kind"]
-            "[ALPHA] With --dry-run: requests that this process would send now if it led, by what they change; `unread` counts what could not be read, `leftovers` those requests that only remove what nobody asks for.";
+            "[ALPHA] With --dry-run: requests that this process would send now if it led, by the kind of change. `unread` counts what could not be read, `leftovers` the requests that only remove what no object requires.";
         memory_limit: gauge "cloud_controller_manager_memory_limit_bytes" []
             "[ALPHA] Memory limit of the container, at which the kernel ends the process; 0 without a limit.";
         build_info: gauge "kubernetes_build_info"
@@ -290,9 +290,9 @@ declare_metrics! {
         feature_enabled: gauge "kubernetes_feature_enabled" ["name", "stage"]
             "[BETA] 1 when the feature gate is on.";
         webhook_requests_total: counter "cloud_provider_webhook_request_total" ["code", "webhook"]
-            "[ALPHA] Requests of admission webhooks, by status of the answer.";
+            "[ALPHA] Requests of admission webhooks, by status of the response.";
         webhook_request_duration: histogram(REVIEW) "cloud_provider_webhook_request_duration_seconds" ["code", "webhook"]
-            "[ALPHA] Seconds from the head of a webhook's request to its answer.";
+            "[ALPHA] Seconds from the head of a webhook's request to its response.";
         provider_call_duration: histogram(PROVIDER_CALL) "cloud_controller_manager_provider_call_duration_seconds" ["provider", "call"]
             "[ALPHA] Seconds of calls to the cloud provider.";
         provider_call_errors_total: counter "cloud_controller_manager_provider_call_errors_total" ["provider", "call", "reason"]
@@ -301,7 +301,7 @@ declare_metrics! {
 }
 
 impl Metrics {
-    /// Registers every metric of the program itself.
+    /// Creates a registry with every metric of the program itself.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let core = CoreMetrics::register(&registry)?;
@@ -313,7 +313,7 @@ impl Metrics {
         self.observers.lock().push(Box::new(observe));
     }
 
-    /// Brings all gauges up to date.
+    /// Updates the gauges by calling all registered observers.
     pub fn observe(&self) {
         self.observers.lock().iter().for_each(|observe| observe());
     }
@@ -328,7 +328,7 @@ impl Metrics {
         found.clone()?.downcast().ok()
     }
 
-    /// Registers the metrics of a provider; an error when another metric has one of their names.
+    /// Registers the metrics of a provider. Fails if another metric has one of their names.
     pub fn register<T: MetricTable>(&self) -> Result<(), prometheus::Error> {
         let table: Arc<dyn Any + Send + Sync> = Arc::new(T::register(&self.registry)?);
         self.tables.lock().insert(TypeId::of::<T>(), Some(table));
@@ -343,7 +343,7 @@ impl Metrics {
         Ok(self)
     }
 
-    /// Returns the registry that gathers them.
+    /// Returns the registry of all these metrics.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_made_in_small_parts_that_are_one_document_together() {
+    fn small_parts_of_the_text_are_one_document() {
         let metrics = Metrics::new().unwrap();
         let series = SERIES_IN_PART * 10 + 1;
         (0..series).for_each(|key| metrics.workqueue_adds_total.with_label_values(&[&key.to_string()]).inc());
@@ -399,8 +399,8 @@ mod tests {
     }
 
     declare_metrics! {
-        /// A provider's metrics, one of which has a name that exists.
-        #[allow(dead_code, unreachable_pub, reason = "nobody counts with it")]
+        /// Metrics of a provider, one of which has an existing name.
+        #[allow(dead_code, unreachable_pub, reason = "the test counts nothing")]
         ClashingMetrics {
             calls: counter "example_calls_total" [] "[ALPHA] Calls.";
             adds: counter "workqueue_adds_total" [] "[ALPHA] Adds.";
@@ -408,14 +408,14 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_cannot_take_a_name_that_exists() {
+    fn provider_cannot_register_an_existing_name() {
         let metrics = Metrics::new().unwrap();
         assert!(metrics.register::<ClashingMetrics>().is_err());
         assert!(metrics.table::<ClashingMetrics>().is_none());
     }
 
     #[test]
-    fn helps_carry_a_stability_level() {
+    fn help_texts_begin_with_a_stability_level() {
         assert!(CoreMetrics::TABLE.iter().all(|metric| metric.help.starts_with('[')));
     }
 }

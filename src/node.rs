@@ -1,6 +1,6 @@
 //! Pure functions on Node objects, shared by the controllers and cloud-node-manager.
 //!
-//! In: a Node as last seen and the metadata of its instance. Out: the desired changes ([`initialize`], [`labels`],
+//! In: a Node as last observed and the metadata of its instance. Out: the desired changes ([`initialize`], [`labels`],
 //! [`addresses`], [`taints`], [`routes`]) and the minimal patches with them ([`patch`]). Nothing here reads, writes, waits
 //! or logs.
 
@@ -27,13 +27,14 @@ pub fn is_never_initialized(node: &Node) -> bool {
     provider_id(node).is_none() && !taints::is_uninitialized(node)
 }
 
-/// Returns `true` if the kubelet of `node` reports: the condition `Ready` exists and is not `Unknown`, to which kube-controller-manager sets
-/// it once the kubelet is silent.
+/// Returns `true` if the kubelet of `node` reports: the condition `Ready` exists and is not `Unknown`.
+///
+/// kube-controller-manager sets `Unknown` when the kubelet stops reporting.
 pub fn kubelet_reports(node: &Node) -> bool {
     condition_status(node, "Ready").is_some_and(|status| status != "Unknown")
 }
 
-/// Returns `true` if `node` is being deleted.
+/// Returns `true` if the deletion of `node` was requested.
 pub fn is_being_deleted(node: &Node) -> bool {
     node.metadata.deletion_timestamp.is_some()
 }
@@ -67,10 +68,10 @@ mod tests {
     #[test]
     fn age_is_never_negative() {
         let now: Timestamp = "2024-01-01T00:01:00Z".parse().unwrap();
-        let born =
+        let created_at =
             |at: &str| node("n").with(|n| n.metadata.creation_timestamp = Some(at.parse::<Timestamp>().unwrap().into()));
-        assert!((age_in_seconds(&born("2024-01-01T00:00:00Z"), now) - 60.0).abs() < 1e-9);
-        assert!(age_in_seconds(&born("2024-01-01T00:02:00Z"), now) == 0.0);
+        assert!((age_in_seconds(&created_at("2024-01-01T00:00:00Z"), now) - 60.0).abs() < 1e-9);
+        assert!(age_in_seconds(&created_at("2024-01-01T00:02:00Z"), now) == 0.0);
         assert!(age_in_seconds(&node("n"), now) == 0.0);
     }
 

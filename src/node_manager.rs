@@ -44,19 +44,19 @@ use crate::{
     },
 };
 
-/// Longest delay between two attempts to initialize the Node. The metadata service is the machine's own, so requests are
+/// Maximum delay between attempts to initialize the Node. The metadata service is local to the machine, so requests are
 /// cheap.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// First pause between two tries.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Delay before the second attempt.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Dependencies of a node manager.
 pub struct NodeManagerDeps {
     /// The Node of this machine.
     pub node_name: String,
-    /// For reads and writes.
+    /// Client for reads and writes.
     pub client: kube::Client,
-    /// For the watch, which may stay silent for long.
+    /// Client for the watch, which may be silent for long.
     pub watches: kube::Client,
     /// Provider for this machine.
     pub provider: Arc<dyn CloudProvider>,
@@ -66,7 +66,7 @@ pub struct NodeManagerDeps {
     pub settings: NodeManagerSettings,
 }
 
-/// A node manager at work. Clones see the same one.
+/// Running node manager. Clones share its state.
 #[derive(Clone)]
 pub struct NodeManager {
     pub(crate) provider: Arc<dyn CloudProvider>,
@@ -76,7 +76,11 @@ pub struct NodeManager {
 }
 
 impl NodeManager {
-    /// Builds a manager, and starts its watch and its provider; they end with `background`.
+    /// Creates a manager, and starts its watch and its provider, which run until `background` begins.
+    ///
+    /// # Errors
+    ///
+    /// The provider offers no instances.
     pub fn start(parts: NodeManagerDeps, background: &Shutdown) -> Result<Self, NoInstances> {
         let NodeManagerDeps { node_name, client, watches, provider, metrics, clock, settings } = parts;
         let leadership = Leadership::unopposed();
@@ -117,7 +121,7 @@ impl NodeManager {
         Ok(Self { provider, provider_ready, nodes, controller })
     }
 
-    /// Looks after the Node until `stop` begins, then lets a running step end.
+    /// Reconciles the Node until `stop` begins, then waits for a running reconcile.
     pub async fn run(mut self, stop: &Shutdown) {
         let ready = async {
             self.nodes.synced().await;
@@ -134,8 +138,8 @@ impl NodeManager {
     pub fn provider_problem(&self) -> Option<String> {
         match &*self.provider_ready.borrow() {
             Some(Ok(())) => self.provider.health().err(),
-            Some(Err(reason)) => Some(format!("cannot be initialised, trying again: {reason}")),
-            None => Some("is being initialised".to_owned()),
+            Some(Err(reason)) => Some(format!("cannot be initialized; retrying: {reason}")),
+            None => Some("is being initialized".to_owned()),
         }
     }
 }
@@ -145,7 +149,7 @@ fn node_controller_config(settings: NodeManagerSettings) -> node::NodeController
         workers: Some(1),
         status_workers: Some(1),
         status_update_frequency: settings.status_update_frequency,
-        backoff: KeyBackoff { base: FIRST_PAUSE, max: LONGEST_PAUSE },
+        backoff: KeyBackoff { base: MIN_RETRY_DELAY, max: MAX_RETRY_DELAY },
         waits_for_routes: settings.wait_routes,
         beta_labels: match settings.beta_labels {
             true => node::BetaLabels::Reconciled,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::cloud_provider::Registry;
 
-/// The providers that ship.
+/// Returns the providers of this build.
 pub fn registry() -> Registry {
     let registry =
         Registry::new().register(fake::PROVIDER_NAME, fake::factory).with_local(fake::PROVIDER_NAME, fake::local_factory);

@@ -3,10 +3,10 @@
 //! The path of an event, from watch to reconcile:
 //!
 //! ```text
-//! API server ─watch─► informer ─► store          (what the cluster looks like; read by all)
-//!                        └─handlers─► work_queue  (which keys are due; keys only, never objects)
+//! API server ─watch─► informer ─► store          (state of the cluster; read by all)
+//!                        └─handlers─► work_queue  (due keys; never objects)
 //!                                        └─► worker ─► a controller's reconcile(key)
-//!                                               reads the store, asks the provider, plans, then writes:
+//!                                               reads the store, calls the provider, plans, then writes:
 //!                                               patch::ObjectWriter (objects) and events::EventRecorder,
 //!                                               both checking leader_election::Leadership first
 //! ```

@@ -1,12 +1,12 @@
 //! In-memory Kubernetes API server and object builders, for tests and for `sandbox_demo`.
 //!
 //! ```text
-//! client() or socket ─► api_server ─► http (what is asked for) ─► faults (whether it is served)
+//! client() or socket ─► api_server ─► http (parses) ─► faults (decides whether it is served)
 //!                                        └─► handler ─► patch, selectors ─► storage ─► strategy, service, validation
 //!                        response ◄── render, table ◄──────┘        └─history─► watch
 //! ```
 //!
-//! Everything right of `api_server` is pure. [`kinds`] is the one table of what the server knows of each kind.
+//! Everything right of `api_server` is pure. [`kinds`] is the only table of the kinds.
 
 pub mod aks_node;
 pub mod allocations;

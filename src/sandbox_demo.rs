@@ -101,7 +101,7 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     });
     let files = AzureFiles { config: &arguments.azure_json, authority: &arguments.azure_ca };
     let cloud = clouds::make(arguments.cloud_provider, arguments.nodes, files, &stop).await?;
-    let look = (arguments.cloud_provider == CloudName::Azure).then(|| dry_run_hint(arguments, cloud.cluster_cidr));
+    let azure_hint = (arguments.cloud_provider == CloudName::Azure).then(|| dry_run_hint(arguments, cloud.cluster_cidr));
     populate(&server, arguments, &cloud);
     let goal = Goal::of(arguments, &cloud);
     say(&format!(
@@ -122,7 +122,7 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     say(&outcome);
     if converged && !arguments.exit_when_ready && !stop.has_begun() {
         say(&hint(&arguments.kubeconfig, goal.services > 0));
-        look.iter().for_each(|look| say(look));
+        azure_hint.iter().for_each(|azure_hint| say(azure_hint));
         stop.begun().await;
     }
     work.begin();
@@ -175,7 +175,7 @@ fn start_manager(server: &ApiServer, cloud: Cloud, work: Shutdown) -> Result<Run
     Ok(tokio::spawn(async move { manager::run(parts, &work).await }))
 }
 
-fn is_initialised(node: &Node) -> bool {
+fn is_initialized(node: &Node) -> bool {
     let spec = node.spec.as_ref();
     let tainted = spec.and_then(|spec| spec.taints.as_ref()).is_some_and(|t| t.iter().any(|t| t.key == TAINT_UNINITIALIZED));
     !tainted && spec.is_some_and(|spec| spec.provider_id.is_some())
@@ -195,9 +195,9 @@ fn address(service: &Service) -> Option<String> {
 fn progress(server: &ApiServer) -> (usize, usize, usize) {
     let nodes = server.list::<Node>();
     let services = server.list::<Service>();
-    let initialised = nodes.iter().filter(|node| is_initialised(node)).count();
+    let initialized = nodes.iter().filter(|node| is_initialized(node)).count();
     let routed = nodes.iter().filter(|node| has_route(node)).count();
-    (initialised, routed, services.iter().filter(|service| address(service).is_some()).count())
+    (initialized, routed, services.iter().filter(|service| address(service).is_some()).count())
 }
 
 /// Goal that the demo waits for.
@@ -218,10 +218,10 @@ impl Goal {
     }
 
     fn summary(&self, server: &ApiServer, converged: bool, started: Instant) -> String {
-        let (initialised, routed, served) = progress(server);
+        let (initialized, routed, served) = progress(server);
         let verdict = if converged { "converged" } else { "NOT converged" };
         format!(
-            "{verdict} after {:.1} s: {initialised}/{} nodes initialised, {routed}/{} nodes routed, {served}/{} services with an address",
+            "{verdict} after {:.1} s: {initialized}/{} nodes initialized, {routed}/{} nodes routed, {served}/{} services with an address",
             started.elapsed().as_secs_f64(),
             self.nodes,
             self.routes,
@@ -284,6 +284,6 @@ fn dry_run_hint(arguments: &Arguments, cluster_cidr: &str) -> String {
 }
 
 fn say(line: &str) {
-    // A terminal that went away is no reason to fail.
+    // A closed terminal is not an error.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

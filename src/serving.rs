@@ -9,12 +9,12 @@
 //! A caller without permissions gets few resources. Bounded, for each network and in all: connections (`connection_table`),
 //! bytes and time of a request's head and body and of its response (`listener`, `backpressure`, `activity`, `chunked_body`),
 //! the form of a request (`request_validation`), reviews by the API server (`review_budget`), cached reviews
-//! (`review_cache`), responses in flight (`peer_network`), and lines in the log (`runtime::log_rate_limit`). Every pod has a token,
-//! so only callers that may read a page count as authorized (`authorized_networks`). Health needs no review and no share.
+//! (`review_cache`), responses in flight (`peer_network`), and lines in the log (`runtime::log_rate_limit`). Every pod has a
+//! token, so only callers that may read a page count as authorized (`authorized_networks`). Health checks need neither a
+//! review nor a share.
 //!
 //! Differences from upstream (`k8s.io/apiserver`): an unreachable API server never ends the process, it only makes `/readyz`
-//! fail until the authentication ConfigMap could be read; and a failing health check reports its reason to authenticated
-//! callers.
+//! fail until the authentication ConfigMap is read. A failed health check reports its reason to authenticated callers.
 
 mod activity;
 mod authentication;
@@ -57,7 +57,7 @@ use crate::runtime::{clock::Clock, shutdown::Shutdown};
 
 type OpenPort = (listener::BoundListener, Arc<tls::ServingCertificates>, Arc<rustls::ServerConfig>);
 
-/// Checks the settings, binds, and loads the certificates.
+/// Checks the settings, binds the address, and loads the certificates.
 async fn open(config: &SecureServingConfig, clock: Clock) -> Result<OpenPort, ServingError> {
     config::validate(config)?;
     let socket = listener::bind(config)?;

@@ -1,15 +1,15 @@
-//! Bad input, given to the built binary: it exits with 1 and says in one line what to change.
+//! Bad input to the built binary: the program exits with 1 and says in one line what to change.
 #![allow(clippy::unwrap_used)]
 
 use std::{net::TcpListener, process::Command};
 
-/// Exit code and what was printed to standard error.
+/// Runs the program. Returns the exit code and standard error.
 fn run(flags: &[&str]) -> (i32, String) {
     let (code, _, errors) = outcome(flags);
     (code, errors)
 }
 
-/// Exit code, standard output and standard error.
+/// Runs the program. Returns the exit code, standard output and standard error.
 fn outcome(flags: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"));
     let output = command.args(flags).env_remove("KUBERNETES_SERVICE_HOST").output().unwrap();
@@ -18,7 +18,7 @@ fn outcome(flags: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn one_line_names_the_flag_the_value_and_what_is_accepted() {
+fn bad_flag_is_reported_in_one_line_with_accepted_values() {
     const FAKE: &str = "--cloud-provider=fake";
     let rows: &[(&[&str], &[&str])] = &[
         // Azure's build of the Go program needs no --cloud-provider.
@@ -38,7 +38,7 @@ fn one_line_names_the_flag_the_value_and_what_is_accepted() {
     }
 }
 
-/// A cluster that nobody serves, as long as the context is `c`.
+/// Returns a kubeconfig for an address without a server. The only context that it defines is `c`.
 fn kubeconfig(context: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: {context}\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
@@ -48,8 +48,8 @@ fn kubeconfig(context: &str) -> String {
 
 #[test]
 fn a_port_in_use_is_named_with_its_flag() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, kubeconfig("c")).unwrap();
@@ -69,7 +69,7 @@ fn a_port_in_use_is_named_with_its_flag() {
 }
 
 #[test]
-fn help_and_version_are_asked_for_by_word_or_by_flag() {
+fn help_and_version_are_commands_and_flags() {
     for (words, flags) in [
         (&["version"][..], &["--version"][..]),
         (&["help"], &["--help"]),
@@ -84,7 +84,7 @@ fn help_and_version_are_asked_for_by_word_or_by_flag() {
 }
 
 #[test]
-fn mistakes_of_every_kind_are_told_at_once_and_each_one_once() {
+fn all_usage_errors_are_reported_together_and_once() {
     // A row has the words of each line.
     let rows: &[(&[&str], &[&[&str]])] = &[
         (&["check-confg"], &[&["did you mean check-config"]]),
@@ -97,7 +97,7 @@ fn mistakes_of_every_kind_are_told_at_once_and_each_one_once() {
             &["--enable-leader-migration", "--leader-migration-config=/nowhere", "--secure-port=99999"],
             &[&["--leader-migration-config:"], &["--secure-port:"]],
         ),
-        // The renew deadline is right or wrong in relation to a lease duration that nobody knows.
+        // The renew deadline is checked against the lease duration, which is unreadable.
         (
             &["--leader-elect-lease-duration=soon", "--leader-elect-renew-deadline=20s"],
             &[&["--leader-elect-lease-duration:"]],
@@ -121,7 +121,7 @@ fn mistakes_of_every_kind_are_told_at_once_and_each_one_once() {
 }
 
 #[test]
-fn help_calls_no_flag_required_that_has_a_default() {
+fn flags_with_a_default_are_not_required_in_the_help() {
     for words in [&["--help"][..], &["check-config", "--help"], &["cloud-node-manager", "--help"]] {
         let (code, help, _) = outcome(words);
         assert_eq!(code, 0, "{words:?}");
@@ -131,7 +131,7 @@ fn help_calls_no_flag_required_that_has_a_default() {
     }
 }
 
-/// The lines of `check-config` for a configuration with `fields` besides those that every configuration needs.
+/// Runs `check-config` on a configuration with `fields` and the required ones. Returns the exit code and the findings.
 fn checked(fields: &str, flags: &[&str]) -> (i32, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("azure.json");
@@ -144,7 +144,7 @@ fn checked(fields: &str, flags: &[&str]) -> (i32, Vec<String>) {
 }
 
 #[test]
-fn check_config_finds_what_refuses_services_and_routes() {
+fn check_config_finds_fields_that_block_services_and_routes() {
     const SEVERAL: &str = r#", "loadBalancerBackendPoolConfigurationType": "nodeIP", "multipleStandardLoadBalancerConfigurations":
         [{"name": "kubernetes", "primaryVMSet": "b"}]"#;
     const GATEWAY: &str = r#", "serviceGatewayEnabled": true, "loadBalancerSku": "service",
@@ -175,20 +175,20 @@ fn check_config_finds_what_refuses_services_and_routes() {
 
 const NO_ROUTES: &str = "--configure-cloud-routes=false";
 
-/// Sentences of a command that has seen everything.
-const LOOKS_COMPLETE: [&str; 7] = [
+/// Texts of commands that could read everything.
+const COMPLETE_RESULTS: [&str; 7] = [
     "0 leftovers would be removed\n",
     "\nready to switch",
     "no orphans\n",
     "Waiting: none",
     "\"complete\": true",
-    " 0 could not be looked at",
+    " 0 could not be checked",
     "nothing to do",
 ];
 
-/// No cluster, and kubeconfigs that name none: no command looks as if it had seen one.
+/// With an unreachable cluster or a useless kubeconfig, no command claims that it has read the cluster.
 #[test]
-fn without_a_cluster_no_command_looks_complete() {
+fn commands_without_a_cluster_never_report_completeness() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -200,7 +200,7 @@ fn without_a_cluster_no_command_looks_complete() {
         "resourceManagerEndpoint": "https://127.0.0.1:1/"}"#;
     let cloud = format!("--cloud-config={}", file("azure.json", azure));
     let clusters = [
-        (file("nobody", &kubeconfig("c")), "127.0.0.1:1"),
+        (file("unserved", &kubeconfig("c")), "127.0.0.1:1"),
         (file("other-context", &kubeconfig("other")), "other"),
         ("/nowhere/kubeconfig".to_owned(), "/nowhere/kubeconfig"),
     ];
@@ -218,17 +218,20 @@ fn without_a_cluster_no_command_looks_complete() {
         &["orphans", "-o", "json", &cloud, NO_ROUTES],
         &["support-bundle", &cloud, NO_ROUTES, &bundle],
     ];
-    for (kubeconfig, told) in &clusters {
+    for (kubeconfig, cause) in &clusters {
         for words in commands {
             let flag = format!("--kubeconfig={kubeconfig}");
             let (code, printed, errors) = outcome(&[*words, &[flag.as_str()]].concat());
             let all = format!("\n{printed}{errors}");
             assert!(code == 1 || (code == 2 && words[0] == "doctor"), "{words:?} {kubeconfig}: {code} {all}");
-            for sentence in LOOKS_COMPLETE {
+            for sentence in COMPLETE_RESULTS {
                 assert!(!all.contains(sentence), "{words:?} {kubeconfig}: {sentence:?} in {all}");
             }
-            let is_told = words[0] == "support-bundle" || all.contains(told);
-            assert!(is_told && !all.contains("secret-token") && !all.contains("planted"), "{words:?} {kubeconfig}: {all}");
+            let is_reported = words[0] == "support-bundle" || all.contains(cause);
+            assert!(
+                is_reported && !all.contains("secret-token") && !all.contains("planted"),
+                "{words:?} {kubeconfig}: {all}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The controllers on the in-memory API server, and with providers of every kind.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 #[path = "support/mortal.rs"]
 mod mortal;
@@ -33,7 +33,7 @@ use cloud_controller_manager::{
     runtime::clock::Clock,
 };
 
-/// What a manager with the fake cloud and these flags needs. Its secure port is closed unless a flag opens it.
+/// Returns the dependencies of a manager with the fake cloud and these flags. Its secure port is closed unless a flag opens it.
 fn manager_deps(
     flags: &[&str],
     clients: Arc<dyn ClientSource>,
@@ -42,7 +42,9 @@ fn manager_deps(
     clock: Clock,
 ) -> ManagerDeps {
     let words = ["ccm", "--cloud-provider=fake", "--secure-port=0"].iter().chain(flags).map(Into::into);
-    let cli::CliCommand::Run(config) = cli::parse(words, &["fake"], &[]).unwrap() else { panic!("no help asked for") };
+    let cli::CliCommand::Run(config) = cli::parse(words, &["fake"], &[]).unwrap() else {
+        panic!("the flags start no manager")
+    };
     ManagerDeps {
         config: *config,
         clients,

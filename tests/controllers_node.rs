@@ -35,8 +35,8 @@ mod labels;
 #[path = "controllers_node/plans.rs"]
 mod plans;
 
-/// A cluster, a cloud and both controllers.
-struct World {
+/// API server, cloud and both controllers.
+struct Cluster {
     server: ApiServer,
     cloud: FakeCloud,
     metrics: Arc<Metrics>,
@@ -46,7 +46,7 @@ struct World {
     shutdown: Shutdown,
 }
 
-impl Drop for World {
+impl Drop for Cluster {
     fn drop(&mut self) {
         self.shutdown.begin();
     }
@@ -63,7 +63,7 @@ fn limits() -> node_lifecycle::NodeLifecycleControllerConfig {
     }
 }
 
-impl World {
+impl Cluster {
     /// Starts both controllers on `server`.
     async fn start(server: ApiServer, cloud: FakeCloud) -> Self {
         Self::start_as(server, cloud, Leadership::unopposed()).await
@@ -117,14 +117,14 @@ impl World {
     }
 
     /// Waits until `condition` holds for the node, for at most an hour of the paused clock.
-    async fn until(&self, name: &str, what: &str, condition: impl Fn(Option<Node>) -> bool) {
-        let reached = self.server.wait_until(|server| condition(server.get("", name)));
-        let waited = tokio::time::timeout(Duration::from_secs(3600), reached).await;
-        assert!(waited.is_ok(), "{name} never {what}: {:?}", self.node(name));
+    async fn until(&self, name: &str, change: &str, condition: impl Fn(Option<Node>) -> bool) {
+        let met = self.server.wait_until(|server| condition(server.get("", name)));
+        let waited = tokio::time::timeout(Duration::from_secs(3600), met).await;
+        assert!(waited.is_ok(), "{name} never {change}: {:?}", self.node(name));
     }
 
     async fn until_initialized(&self, name: &str) {
-        self.until(name, "initialised", |node| node.is_some_and(|node| !taints::is_uninitialized(&node))).await;
+        self.until(name, "initialized", |node| node.is_some_and(|node| !taints::is_uninitialized(&node))).await;
     }
 
     async fn until_deleted(&self, name: &str) {
@@ -182,13 +182,13 @@ fn provider_id(node: &Node) -> Option<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_node_is_initialised_in_two_writes() {
-    let mut world = World::start(server(), cloud(&["n"])).await;
-    world.server.create(&tainted("n"));
-    world.until_initialized("n").await;
+async fn a_new_node_is_initialized_in_two_writes() {
+    let mut cluster = Cluster::start(server(), cloud(&["n"])).await;
+    cluster.server.create(&tainted("n"));
+    cluster.until_initialized("n").await;
     pass(1000).await;
 
-    let node = world.node("n").unwrap();
+    let node = cluster.node("n").unwrap();
     assert_eq!(provider_id(&node), Some("fake://n"));
     assert_eq!(addresses(&node), ["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname n"]);
     let labels = node.metadata.labels.unwrap();
@@ -196,22 +196,22 @@ async fn a_new_node_is_initialised_in_two_writes() {
     {
         assert_eq!(labels.get(key).map(String::as_str), Some(value), "{key}");
     }
-    assert_eq!(world.writes(), [(Verb::Patch, "status".to_owned()), (Verb::Patch, String::new())]);
-    assert_eq!(world.reasons(), ["Synced"]);
-    assert_eq!(world.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).get_sample_count(), 1);
+    assert_eq!(cluster.writes(), [(Verb::Patch, "status".to_owned()), (Verb::Patch, String::new())]);
+    assert_eq!(cluster.reasons(), ["Synced"]);
+    assert_eq!(cluster.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).get_sample_count(), 1);
 }
 
 /// Upstream: `Test_syncNode`, the rows for `Instances`.
 #[tokio::test(start_paused = true)]
-async fn a_cloud_with_the_older_interfaces_does_as_well() {
+async fn a_cloud_with_the_older_interfaces_is_supported() {
     let cloud = cloud(&["n"]);
     cloud.configure(|config| config.instances_v2 = false);
-    let world = World::start(server(), cloud).await;
-    world.server.create(&tainted("n"));
-    world.server.create(&plain("gone", "Unknown"));
-    world.until_initialized("n").await;
-    world.until_deleted("gone").await;
-    let node = world.node("n").unwrap();
+    let cluster = Cluster::start(server(), cloud).await;
+    cluster.server.create(&tainted("n"));
+    cluster.server.create(&plain("gone", "Unknown"));
+    cluster.until_initialized("n").await;
+    cluster.until_deleted("gone").await;
+    let node = cluster.node("n").unwrap();
     assert_eq!(provider_id(&node), Some("fake://n"));
     assert_eq!(addresses(&node).len(), 3);
     assert_eq!(node.metadata.labels.unwrap()[LABEL_ZONE], "fake-zone-1");
@@ -242,21 +242,21 @@ async fn a_cloud_without_instances_is_refused() {
     assert!(lifecycle.err().unwrap().to_string().contains("cloud-node-lifecycle-controller"));
 }
 
-/// Only a replica that leads writes; what it could not write is not forgotten.
+/// Only a leader writes. A new leader catches up on pending changes.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_without_leading() {
+async fn a_standby_writes_no_node() {
     let (election, leadership) = Leadership::channel();
-    let world = World::start_as(server(), cloud(&["n", "off"]), leadership).await;
-    world.cloud.set_power("off", PowerState::Stopped);
+    let cluster = Cluster::start_as(server(), cloud(&["n", "off"]), leadership).await;
+    cluster.cloud.set_power("off", PowerState::Stopped);
     for node in [tainted("n"), plain("off", "False"), plain("gone", "False")] {
-        world.server.create(&node);
+        cluster.server.create(&node);
     }
     pass(500).await;
-    assert_eq!(world.writes(), []);
+    assert_eq!(cluster.writes(), []);
     election.send_replace(LeadershipState::Unopposed);
-    world.until_initialized("n").await;
-    world.until("off", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
-    world.until_deleted("gone").await;
+    cluster.until_initialized("n").await;
+    cluster.until("off", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+    cluster.until_deleted("gone").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,171 +265,174 @@ async fn many_nodes_cost_two_writes_each_and_few_cloud_calls() {
     let names: Vec<_> = (0..200).map(|n| format!("n{n}")).collect();
     let cloud = cloud(&names.iter().map(String::as_str).collect::<Vec<_>>());
     names.iter().for_each(|name| drop(server.create(&tainted(name))));
-    let world = World::start(server, cloud).await;
+    let cluster = Cluster::start(server, cloud).await;
     for name in &names {
-        world.until_initialized(name).await;
+        cluster.until_initialized(name).await;
     }
     pass(10).await;
-    assert_eq!(world.writes().len(), 400);
-    let batches = world.cloud.call_count(CallName::InstanceMetadataBatch);
+    assert_eq!(cluster.writes().len(), 400);
+    let batches = cluster.cloud.call_count(CallName::InstanceMetadataBatch);
     assert!(batches <= 10, "{batches} batches for 200 nodes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_decided_anew_on_what_others_wrote() {
+async fn a_conflict_is_resolved_with_the_changes_of_others() {
     for subresource in ["status", ""] {
-        let world = World::start(server(), cloud(&["n"])).await;
-        world.server.faults().fail_next(1, 409, move |request| is_node_write(request) && request.subresource == subresource);
-        world.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
-        world.server.create(&tainted("n"));
+        let cluster = Cluster::start(server(), cloud(&["n"])).await;
+        cluster
+            .server
+            .faults()
+            .fail_next(1, 409, move |request| is_node_write(request) && request.subresource == subresource);
+        cluster.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
+        cluster.server.create(&tainted("n"));
         pass(2).await;
-        world.server.update_with::<Node>("", "n", |node| {
+        cluster.server.update_with::<Node>("", "n", |node| {
             node.metadata.labels = Some(BTreeMap::from([("written".to_owned(), "by-others".to_owned())]));
         });
-        world.until_initialized("n").await;
-        let node = world.node("n").unwrap();
+        cluster.until_initialized("n").await;
+        let node = cluster.node("n").unwrap();
         assert_eq!(node.metadata.labels.unwrap()["written"], "by-others");
-        assert_eq!(world.cloud.call_count(CallName::InstanceMetadataBatch), 1, "the cloud is not asked again");
+        assert_eq!(cluster.cloud.call_count(CallName::InstanceMetadataBatch), 1, "no second request to the cloud");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_lags_costs_no_further_writes() {
-    let world = World::start(server(), cloud(&["n"])).await;
-    world.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
-    world.server.create(&tainted("n"));
+    let cluster = Cluster::start(server(), cloud(&["n"])).await;
+    cluster.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
+    cluster.server.create(&tainted("n"));
     pass(2).await;
-    world.server.faults().delay_every(Duration::from_secs(60), |request| request.verb == Verb::Watch);
-    world.server.faults().drop_watches();
-    world.server.update_with("", "n", |node| ready(node, "Unknown"));
-    world.until_initialized("n").await;
+    cluster.server.faults().delay_every(Duration::from_secs(60), |request| request.verb == Verb::Watch);
+    cluster.server.faults().drop_watches();
+    cluster.server.update_with("", "n", |node| ready(node, "Unknown"));
+    cluster.until_initialized("n").await;
     pass(30).await;
-    let codes: Vec<_> = world.server.requests().iter().filter(|request| is_node_write(request)).map(|r| r.code).collect();
-    assert_eq!(codes, [409, 200, 200], "one decision on what was known before the update, then one on the live node");
-    assert_eq!(world.cloud.call_count(CallName::InstanceMetadataBatch), 1);
+    let codes: Vec<_> = cluster.server.requests().iter().filter(|request| is_node_write(request)).map(|r| r.code).collect();
+    assert_eq!(codes, [409, 200, 200], "one decision on the cached Node, then one on the live Node");
+    assert_eq!(cluster.cloud.call_count(CallName::InstanceMetadataBatch), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_change_while_they_wait_for_their_turn_are_no_conflicts() {
-    /// Nodes that are written at once.
-    const TURNS: usize = 128;
+async fn changes_of_queued_nodes_cause_no_conflicts() {
+    /// Maximum number of Nodes that are written in parallel.
+    const MAX_CONCURRENT_WRITES: usize = 128;
     let server = server();
-    let names: Vec<_> = (0..TURNS + 70).map(|n| format!("n{n}")).collect();
+    let names: Vec<_> = (0..MAX_CONCURRENT_WRITES + 70).map(|n| format!("n{n}")).collect();
     let cloud = cloud(&names.iter().map(String::as_str).collect::<Vec<_>>());
     names.iter().for_each(|name| drop(server.create(&tainted(name))));
     server.faults().delay_every(Duration::from_secs(20), is_node_write);
-    let world = World::start(server, cloud).await;
+    let cluster = Cluster::start(server, cloud).await;
     pass(10).await;
-    names.iter().for_each(|name| drop(world.server.update_with("", name, |node| ready(node, "Unknown"))));
+    names.iter().for_each(|name| drop(cluster.server.update_with("", name, |node| ready(node, "Unknown"))));
     for name in &names {
-        world.until_initialized(name).await;
+        cluster.until_initialized(name).await;
     }
-    let conflicts = world.server.requests().iter().filter(|request| is_node_write(request) && request.code == 409).count();
-    assert!(conflicts <= TURNS, "{conflicts} conflicts");
+    let conflicts = cluster.server.requests().iter().filter(|request| is_node_write(request) && request.code == 409).count();
+    assert!(conflicts <= MAX_CONCURRENT_WRITES, "{conflicts} conflicts");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_initialised_in_between_is_left_alone() {
-    let world = World::start(server(), cloud(&["n"])).await;
-    world.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
-    world.server.create(&tainted("n"));
+async fn a_node_that_another_writer_initialized_is_not_changed() {
+    let cluster = Cluster::start(server(), cloud(&["n"])).await;
+    cluster.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
+    cluster.server.create(&tainted("n"));
     pass(2).await;
-    world.server.update_with::<Node>("", "n", |node| node.spec.as_mut().unwrap().taints = None);
+    cluster.server.update_with::<Node>("", "n", |node| node.spec.as_mut().unwrap().taints = None);
     pass(100).await;
-    assert_eq!(provider_id(&world.node("n").unwrap()), None);
+    assert_eq!(provider_id(&cluster.node("n").unwrap()), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_of_nobody_keeps_its_taint() {
+async fn a_node_of_an_unmanaged_instance_keeps_its_taint() {
     let cloud = cloud(&[]);
     cloud.add_instance("n", InstanceSpec { managed: false, ..instance() });
-    let mut world = World::start(server(), cloud).await;
-    world.server.create(&tainted("n"));
+    let mut cluster = Cluster::start(server(), cloud).await;
+    cluster.server.create(&tainted("n"));
     pass(100).await;
-    assert!(taints::is_uninitialized(&world.node("n").unwrap()));
-    assert_eq!(world.writes(), []);
-    assert_eq!(world.reasons(), ["NoCloudInstance"]);
+    assert!(taints::is_uninitialized(&cluster.node("n").unwrap()));
+    assert_eq!(cluster.writes(), []);
+    assert_eq!(cluster.reasons(), ["NoCloudInstance"]);
 
-    world.cloud.change_instance("n", |spec| spec.managed = true);
-    world.until_initialized("n").await;
+    cluster.cloud.change_instance("n", |spec| spec.managed = true);
+    cluster.until_initialized("n").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_cloud_keeps_the_taint_until_it_passes() {
-    let mut world = World::start(server(), cloud(&["n", "other"])).await;
-    world.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Unknown);
-    world.server.create(&tainted("n"));
-    world.server.create(&tainted("other"));
-    world.until_initialized("other").await;
+    let mut cluster = Cluster::start(server(), cloud(&["n", "other"])).await;
+    cluster.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Unknown);
+    cluster.server.create(&tainted("n"));
+    cluster.server.create(&tainted("other"));
+    cluster.until_initialized("other").await;
     pass(100).await;
-    assert!(taints::is_uninitialized(&world.node("n").unwrap()));
-    assert_eq!(provider_id(&world.node("n").unwrap()), None);
-    assert!(world.reasons().contains(&"InstanceMetadataFailed"));
-    world.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Exists);
-    world.until_initialized("n").await;
+    assert!(taints::is_uninitialized(&cluster.node("n").unwrap()));
+    assert_eq!(provider_id(&cluster.node("n").unwrap()), None);
+    assert!(cluster.reasons().contains(&"InstanceMetadataFailed"));
+    cluster.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Exists);
+    cluster.until_initialized("n").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_provided_ip_keeps_the_taint_and_writes_nothing() {
     for ip in ["invalid-ip", "10.0.0.2"] {
-        let mut world = World::start(server(), cloud(&["n"])).await;
+        let mut cluster = Cluster::start(server(), cloud(&["n"])).await;
         let mut node = tainted("n");
         node.metadata.annotations = Some(BTreeMap::from([(ANNOTATION_PROVIDED_NODE_IP.to_owned(), ip.to_owned())]));
-        world.server.create(&node);
+        cluster.server.create(&node);
         pass(100).await;
-        assert!(taints::is_uninitialized(&world.node("n").unwrap()));
-        assert_eq!(world.writes(), []);
-        assert!(world.reasons().contains(&"NodeInitializationFailed"));
+        assert!(taints::is_uninitialized(&cluster.node("n").unwrap()));
+        assert_eq!(cluster.writes(), []);
+        assert!(cluster.reasons().contains(&"NodeInitializationFailed"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_follow_and_edited_labels_stay() {
-    let world = World::start(server(), cloud(&["n"])).await;
-    world.server.create(&tainted("n"));
-    world.until_initialized("n").await;
-    world.cloud.change_instance("n", |spec| spec.addresses[0].address = "10.0.0.9".into());
-    world.until("n", "updated", |node| addresses(&node.unwrap())[0] == "InternalIP 10.0.0.9").await;
-    world.server.update_with::<Node>("", "n", |node| {
+async fn addresses_are_updated_and_edited_labels_are_kept() {
+    let cluster = Cluster::start(server(), cloud(&["n"])).await;
+    cluster.server.create(&tainted("n"));
+    cluster.until_initialized("n").await;
+    cluster.cloud.change_instance("n", |spec| spec.addresses[0].address = "10.0.0.9".into());
+    cluster.until("n", "updated", |node| addresses(&node.unwrap())[0] == "InternalIP 10.0.0.9").await;
+    cluster.server.update_with::<Node>("", "n", |node| {
         let labels = node.metadata.labels.as_mut().unwrap();
         labels.insert(LABEL_ZONE.into(), "edited".into());
         labels.insert(LABEL_ZONE_BETA.into(), "older".into());
     });
-    world.server.clear_requests();
+    cluster.server.clear_requests();
     pass(3000).await;
-    assert_eq!(world.writes(), [], "nothing changes: nothing is written");
-    assert_eq!(world.node("n").unwrap().metadata.labels.unwrap()[LABEL_ZONE], "edited");
+    assert_eq!(cluster.writes(), [], "writes without a change");
+    assert_eq!(cluster.node("n").unwrap().metadata.labels.unwrap()[LABEL_ZONE], "edited");
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_taint_stays_until_instance_runs_or_node_is_ready() {
+async fn shutdown_taint_is_kept_until_instance_runs_or_node_is_ready() {
     for is_restarted in [true, false] {
-        let mut world = World::start(server(), cloud(&["n"])).await;
-        world.server.create(&plain("n", if is_restarted { "Unknown" } else { "False" }));
-        world.cloud.set_power("n", PowerState::Stopped);
-        world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+        let mut cluster = Cluster::start(server(), cloud(&["n"])).await;
+        cluster.server.create(&plain("n", if is_restarted { "Unknown" } else { "False" }));
+        cluster.cloud.set_power("n", PowerState::Stopped);
+        cluster.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
         pass(100).await;
         if is_restarted {
-            world.cloud.set_power("n", PowerState::Running);
+            cluster.cloud.set_power("n", PowerState::Running);
         } else {
-            world.server.update_with("", "n", |node| ready(node, "True"));
+            cluster.server.update_with("", "n", |node| ready(node, "True"));
         }
-        world.until("n", "untainted", |node| !taints::has_shutdown(&node.unwrap())).await;
+        cluster.until("n", "untainted", |node| !taints::has_shutdown(&node.unwrap())).await;
         pass(1).await;
-        assert_eq!(world.reasons(), ["ShutdownTaintAdded", "ShutdownTaintRemoved"]);
+        assert_eq!(cluster.reasons(), ["ShutdownTaintAdded", "ShutdownTaintRemoved"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_ready_node_is_neither_tainted_nor_deleted() {
-    let world = World::start(server(), cloud(&["off"])).await;
-    world.cloud.set_power("off", PowerState::Stopped);
-    world.server.create(&plain("off", "True"));
-    world.server.create(&plain("gone", "True"));
+    let cluster = Cluster::start(server(), cloud(&["off"])).await;
+    cluster.cloud.set_power("off", PowerState::Stopped);
+    cluster.server.create(&plain("off", "True"));
+    cluster.server.create(&plain("gone", "True"));
     pass(1000).await;
-    assert!(!taints::has_shutdown(&world.node("off").unwrap()));
-    assert!(world.node("gone").is_some());
-    assert_eq!(world.cloud.call_count(CallName::InstanceExists), 0);
+    assert!(!taints::has_shutdown(&cluster.node("off").unwrap()));
+    assert!(cluster.node("gone").is_some());
+    assert_eq!(cluster.cloud.call_count(CallName::InstanceExists), 0);
 }
 
 /// Upstream: `--concurrent-node-lifecycle-syncs` and `monitor_nodes_duration_seconds`.
@@ -443,123 +446,125 @@ async fn no_more_nodes_than_configured_are_checked_at_a_time() {
         let monitor_period = Duration::from_secs(60);
         let limits = node_lifecycle::NodeLifecycleControllerConfig { concurrent_syncs, monitor_period, ..limits() };
         let config = node::NodeControllerConfig::default();
-        let world = World::start_with_both(server, cloud, Leadership::unopposed(), config, limits).await;
+        let cluster = Cluster::start_with_both(server, cloud, Leadership::unopposed(), config, limits).await;
         pass(30).await;
-        let passes = world.metrics.monitor_nodes_duration.with_label_values::<&str>(&[]);
+        let passes = cluster.metrics.monitor_nodes_duration.with_label_values::<&str>(&[]);
         let found = (passes.get_sample_count(), passes.get_sample_sum().round());
         assert_eq!(found, (1, seconds), "{concurrent_syncs} at a time");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gone_instance_is_deleted_after_confirmation_and_grace() {
+async fn a_missing_instance_is_deleted_after_confirmation_and_grace() {
     for status in ["False", "Unknown"] {
-        let mut world = World::start(server(), cloud(&["exists"])).await;
-        world.server.create(&plain("exists", status));
-        world.server.create(&plain("n", status));
+        let mut cluster = Cluster::start(server(), cloud(&["exists"])).await;
+        cluster.server.create(&plain("exists", status));
+        cluster.server.create(&plain("n", status));
         pass(14).await;
-        assert!(world.node("n").is_some(), "within the grace period");
-        assert!(world.cloud.objects_of(CallName::InstanceExists).iter().filter(|name| *name == "n").count() >= 2);
-        world.until_deleted("n").await;
+        assert!(cluster.node("n").is_some(), "within the grace period");
+        assert!(cluster.cloud.objects_of(CallName::InstanceExists).iter().filter(|name| *name == "n").count() >= 2);
+        cluster.until_deleted("n").await;
         pass(100).await;
-        assert!(world.node("exists").is_some());
-        assert_eq!(world.reasons(), ["InstanceMissing", "DeletingNode"]);
+        assert!(cluster.node("exists").is_some());
+        assert_eq!(cluster.reasons(), ["InstanceMissing", "DeletingNode"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_never_deletes() {
-    let world = World::start(server(), cloud(&["n"])).await;
-    world.server.create(&plain("n", "Unknown"));
-    world.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Unknown);
+async fn unknown_existence_deletes_no_node() {
+    let cluster = Cluster::start(server(), cloud(&["n"])).await;
+    cluster.server.create(&plain("n", "Unknown"));
+    cluster.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Unknown);
     pass(10_000).await;
-    assert!(world.node("n").is_some());
-    let waiting = world.lifecycle.status().unsettled;
-    assert!(waiting[0].reason.as_ref().unwrap().contains("could not be told"), "{waiting:?}");
+    assert!(cluster.node("n").is_some());
+    let waiting = cluster.lifecycle.status().unsettled;
+    assert!(waiting[0].reason.as_ref().unwrap().contains("cannot determine whether"), "{waiting:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_made_anew_is_not_deleted_for_the_old_one() {
-    let mut world = World::start(server(), cloud(&[])).await;
-    world.server.create(&plain("n", "False"));
-    world.server.faults().delay_every(Duration::from_secs(30), |request| request.verb == Verb::Delete);
-    while world.events.recv().await.unwrap().1.reason != "DeletingNode" {}
+async fn a_recreated_node_is_not_deleted_for_the_old_one() {
+    let mut cluster = Cluster::start(server(), cloud(&[])).await;
+    cluster.server.create(&plain("n", "False"));
+    cluster.server.faults().delay_every(Duration::from_secs(30), |request| request.verb == Verb::Delete);
+    while cluster.events.recv().await.unwrap().1.reason != "DeletingNode" {}
     pass(1).await;
-    let old = world.node("n").unwrap().metadata.uid;
-    world.cloud.add_instance("n", instance());
-    assert!(world.server.delete::<Node>("", "n"));
-    world.server.create(&plain("n", "False"));
+    let old = cluster.node("n").unwrap().metadata.uid;
+    cluster.cloud.add_instance("n", instance());
+    assert!(cluster.server.delete::<Node>("", "n"));
+    cluster.server.create(&plain("n", "False"));
     pass(1000).await;
-    let new = world.node("n").unwrap().metadata.uid;
+    let new = cluster.node("n").unwrap().metadata.uid;
     assert_ne!(new, old);
-    assert_eq!(world.metrics.node_deletions_refused_total.with_label_values(&["recreated"]).get(), 1.0);
+    assert_eq!(cluster.metrics.node_deletions_refused_total.with_label_values(&["recreated"]).get(), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn mass_deletion_is_refused_until_fewer_are_gone() {
+async fn mass_deletion_is_refused_until_fewer_instances_are_missing() {
     let names: Vec<_> = (0..10).map(|n| format!("n{n}")).collect();
-    let mut world = World::start(server(), cloud(&names.iter().map(String::as_str).collect::<Vec<_>>())).await;
-    names.iter().for_each(|name| drop(world.server.create(&plain(name, "False"))));
-    names[..5].iter().for_each(|name| world.cloud.remove_instance(name));
+    let mut cluster = Cluster::start(server(), cloud(&names.iter().map(String::as_str).collect::<Vec<_>>())).await;
+    names.iter().for_each(|name| drop(cluster.server.create(&plain(name, "False"))));
+    names[..5].iter().for_each(|name| cluster.cloud.remove_instance(name));
     pass(1500).await;
-    assert_eq!(world.server.list::<Node>().len(), 10);
-    assert_eq!(world.metrics.node_deletions_refused_total.with_label_values(&["mass_deletion"]).get(), 5.0);
-    assert!(world.reasons().contains(&"NodeDeletionRefused"));
-    assert!(world.lifecycle.status().facts["node deletions held back"].contains("5 of 10"));
+    assert_eq!(cluster.server.list::<Node>().len(), 10);
+    assert_eq!(cluster.metrics.node_deletions_refused_total.with_label_values(&["mass_deletion"]).get(), 5.0);
+    assert!(cluster.reasons().contains(&"NodeDeletionRefused"));
+    assert!(cluster.lifecycle.status().facts["node deletions held back"].contains("5 of 10"));
 
-    names[3..5].iter().for_each(|name| world.cloud.change_instance(name, |spec| spec.existence = InstancePresence::Exists));
+    names[3..5]
+        .iter()
+        .for_each(|name| cluster.cloud.change_instance(name, |spec| spec.existence = InstancePresence::Exists));
     for name in &names[..3] {
-        world.until_deleted(name).await;
+        cluster.until_deleted(name).await;
     }
     pass(1000).await;
-    assert_eq!(world.server.list::<Node>().len(), 7);
+    assert_eq!(cluster.server.list::<Node>().len(), 7);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_holds_up_nobody_else() {
-    let world = World::start(server(), cloud(&["hangs"])).await;
-    let behaviour = serde_json::from_value(json!({"hang": true, "objects": ["hangs"]})).unwrap();
-    world.cloud.configure(|config| drop(config.calls.insert(CallName::InstanceExists, behaviour)));
-    world.server.create(&plain("hangs", "Unknown"));
-    world.server.create(&plain("n", "Unknown"));
-    world.until_deleted("n").await;
-    assert!(world.node("hangs").is_some());
+async fn a_hanging_call_does_not_delay_other_nodes() {
+    let cluster = Cluster::start(server(), cloud(&["hangs"])).await;
+    let behavior = serde_json::from_value(json!({"hang": true, "objects": ["hangs"]})).unwrap();
+    cluster.cloud.configure(|config| drop(config.calls.insert(CallName::InstanceExists, behavior)));
+    cluster.server.create(&plain("hangs", "Unknown"));
+    cluster.server.create(&plain("n", "Unknown"));
+    cluster.until_deleted("n").await;
+    assert!(cluster.node("hangs").is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_permission_is_named() {
-    let world = World::start(server(), cloud(&["n"])).await;
-    world.cloud.set_power("n", PowerState::Stopped);
-    world.server.faults().fail_every(403, is_node_write);
-    world.server.create(&plain("n", "False"));
-    world.server.wait_until(|server| server.requests().iter().any(is_node_write)).await;
+    let cluster = Cluster::start(server(), cloud(&["n"])).await;
+    cluster.cloud.set_power("n", PowerState::Stopped);
+    cluster.server.faults().fail_every(403, is_node_write);
+    cluster.server.create(&plain("n", "False"));
+    cluster.server.wait_until(|server| server.requests().iter().any(is_node_write)).await;
     pass(1).await;
-    assert!(world.lifecycle.status().problem.unwrap().contains("ClusterRole"));
-    world.server.faults().clear();
-    world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+    assert!(cluster.lifecycle.status().problem.unwrap().contains("ClusterRole"));
+    cluster.server.faults().clear();
+    cluster.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
     pass(1).await;
-    assert_eq!(world.lifecycle.status().problem, None);
+    assert_eq!(cluster.lifecycle.status().problem, None);
 }
 
-/// What goes before a Node is decoded is nothing that is kept otherwise.
+/// Fields that are dropped before a Node is decoded are the same as those that are pruned after decoding.
 #[tokio::test(start_paused = true)]
-async fn a_node_of_aks_is_kept_as_if_it_had_been_decoded_whole() {
+async fn early_pruning_of_an_aks_node_equals_late_pruning() {
     let (server, stop) = (ApiServer::new(Clock::System), Shutdown::new());
     server.restore::<Node>(&aks_node(7));
     let metrics = Arc::new(Metrics::new().unwrap());
-    let kept = async |informer: Informer<Node>| {
+    let stored = async |informer: Informer<Node>| {
         let store = informer.store();
         informer.start(server.client(), &stop, Arc::clone(&metrics));
         store.synced().await;
         Arc::unwrap_or_clone(store.list().pop().unwrap())
     };
-    let mut whole = kept(Informer::new(|_| ())).await;
-    assert!(whole.status.as_ref().unwrap().images.is_some() && whole.metadata.managed_fields.is_none());
-    prune_node(&mut whole);
-    assert_eq!(kept(Informer::new(prune_node).without(unread_fields())).await, whole);
-    assert_eq!(whole.metadata.labels.as_ref().unwrap().len(), 40);
+    let mut decoded = stored(Informer::new(|_| ())).await;
+    assert!(decoded.status.as_ref().unwrap().images.is_some() && decoded.metadata.managed_fields.is_none());
+    prune_node(&mut decoded);
+    assert_eq!(stored(Informer::new(prune_node).without(unread_fields())).await, decoded);
+    assert_eq!(decoded.metadata.labels.as_ref().unwrap().len(), 40);
     let reads = |key: &str| key == "agentpool";
     let early = Informer::new(move |node| prune_node_and_labels(node, reads)).without(unread_fields_and_labels(reads));
-    prune_node_and_labels(&mut whole, reads);
-    assert_eq!(kept(early).await, whole);
+    prune_node_and_labels(&mut decoded, reads);
+    assert_eq!(stored(early).await, decoded);
 }

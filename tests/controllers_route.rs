@@ -1,6 +1,6 @@
 //! The route controller against the in-memory API server and the fake cloud.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests outside test functions")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use cloud_controller_manager::{
         route::{NodeMaskSizes, RESYNC_PERIOD, RouteController, RouteControllerConfig, RouteControllerError},
     },
     metrics::Metrics,
-    providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
+    providers::fake::{CallBehavior, CallName, FakeCloud, FakeConfig},
     runtime::{
         clock::Clock,
         events::{EventRecorder, RecordedEvent},
@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 const CLUSTER: &str = "kubernetes";
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// A cluster with a running controller.
+/// Cluster with a running controller.
 struct Bench {
     server: ApiServer,
     cloud: FakeCloud,
@@ -88,7 +88,7 @@ impl Bench {
         Self::start(server, FakeCloud::new(FakeConfig::any_node()), Leadership::unopposed()).await
     }
 
-    /// Waits for the reconcile that every start makes.
+    /// Waits for the first reconcile.
     async fn begun(&self) {
         self.cloud.wait_until(|cloud| cloud.call_count(CallName::ListRoutes) > 0).await;
         self.settled().await;
@@ -101,7 +101,7 @@ impl Bench {
         }
     }
 
-    /// Waits until the controller's view of the nodes is `count` large.
+    /// Waits until the store of the controller has `count` Nodes.
     async fn seen(&self, count: usize) {
         while self.nodes.len() != count {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -154,7 +154,7 @@ fn node(i: usize) -> Node {
     serde_json::from_value(node).unwrap()
 }
 
-fn wanted(nodes: impl IntoIterator<Item = usize>) -> BTreeSet<(String, String)> {
+fn expected_routes(nodes: impl IntoIterator<Item = usize>) -> BTreeSet<(String, String)> {
     nodes.into_iter().map(|i| (name(i), cidr(i))).collect()
 }
 
@@ -163,7 +163,7 @@ fn route(target: &str, cidr: &str) -> Route {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_names_the_nodes_that_the_filter_hides_and_nobody_can_read() {
+async fn a_plan_names_hidden_nodes_that_cannot_be_read() {
     let cloud = FakeCloud::new(FakeConfig::any_node());
     for i in 0..130 {
         cloud.create_route(CLUSTER, "", &route(&format!("gone-{i:03}"), &format!("10.244.{i}.0/24"))).await.unwrap();
@@ -171,7 +171,7 @@ async fn a_plan_names_the_nodes_that_the_filter_hides_and_nobody_can_read() {
     let (_leading, leadership) = Leadership::channel();
     let bench = Bench::start_with(ApiServer::new(Clock::System), cloud, leadership, (true, true)).await;
     let reads = |server: &ApiServer| server.requests().iter().filter(|request| request.name.starts_with("gone-")).count();
-    // The reconcile of every start needs them all.
+    // The first reconcile reads all of them.
     bench.server.wait_until(|server| reads(server) == 130).await;
     bench.server.faults().fail_every(500, |request| request.name.ends_with('9'));
     let plan = bench.controller.plan(&ServiceScope::All).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_plan_names_the_nodes_that_the_filter_hides_and_nobody_can_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_on_a_standby_changes_nothing_and_is_told_twice_the_same() {
+async fn a_plan_on_a_standby_is_repeatable_and_changes_nothing() {
     let server = ApiServer::new(Clock::System);
     (0..2).for_each(|i| drop(server.create(&node(i))));
     let cloud = FakeCloud::new(FakeConfig::any_node());
@@ -220,7 +220,7 @@ async fn four_hundred_nodes_at_once_cost_one_list_and_one_batch() {
     (0..400).for_each(|i| drop(bench.server.create(&node(i))));
     bench.seen(400).await;
     bench.settled().await;
-    assert_eq!(bench.routes(), wanted(0..400));
+    assert_eq!(bench.routes(), expected_routes(0..400));
     assert_eq!(bench.cloud.objects_of(CallName::ApplyRoutes), ["0 deleted, 400 created"]);
     assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 1);
     for i in 0..400 {
@@ -231,7 +231,7 @@ async fn four_hundred_nodes_at_once_cost_one_list_and_one_batch() {
     let ready = bench.server.get::<Node>("", &name(0)).unwrap().status.unwrap().conditions.unwrap();
     assert!(
         ready.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-        "others' conditions stay"
+        "other conditions are kept"
     );
 }
 
@@ -244,7 +244,7 @@ async fn at_rest_there_is_one_list_per_resync_and_no_write() {
     bench.cloud.clear_calls();
     bench.server.clear_requests();
     let syncs = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
-    // Not just as the third one is due: it could go either way then.
+    // One second more, because the third resync is due exactly after three periods.
     tokio::time::sleep(3 * RESYNC_PERIOD + Duration::from_secs(1)).await;
     assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 3);
     assert_eq!(bench.cloud.write_count(), 0);
@@ -265,11 +265,11 @@ async fn with_the_feature_gate_off_only_time_makes_routes_due() {
     assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 0);
     tokio::time::sleep(3 * PERIOD).await;
     assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 3);
-    assert_eq!(bench.routes(), wanted([0]));
+    assert_eq!(bench.routes(), expected_routes([0]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn routes_go_with_their_node_and_foreign_ones_stay() {
+async fn routes_are_deleted_with_their_node_and_foreign_routes_kept() {
     let bench = Bench::new().await;
     let foreign = [("elsewhere", "192.168.7.0/24"), ("elsewhere", "10.0.0.0/8")];
     for (target, cidr) in foreign {
@@ -280,10 +280,10 @@ async fn routes_go_with_their_node_and_foreign_ones_stay() {
     bench.server.create(&node(0));
     bench.server.create(&node(1));
     bench.wait_for_condition(&name(1), CREATED).await;
-    assert_eq!(bench.routes(), &wanted([0, 1]) | &foreign);
+    assert_eq!(bench.routes(), &expected_routes([0, 1]) | &foreign);
     bench.server.delete::<Node>("", &name(0));
     bench.cloud.wait_until(|cloud| cloud.routes().iter().all(|route| route.target_node != name(0))).await;
-    assert_eq!(bench.routes(), &wanted([1]) | &foreign);
+    assert_eq!(bench.routes(), &expected_routes([1]) | &foreign);
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,7 +297,7 @@ async fn oversized_pod_cidrs_get_no_new_route() {
     cloud.create_route(CLUSTER, "", &route(&oversized[0].0, &oversized[0].1)).await.unwrap();
     let mut bench = Bench::start(server, cloud, Leadership::unopposed()).await;
     bench.begun().await;
-    assert_eq!(bench.routes(), &wanted(0..3) | &BTreeSet::from([oversized[0].clone()]));
+    assert_eq!(bench.routes(), &expected_routes(0..3) | &BTreeSet::from([oversized[0].clone()]));
     let conditions = oversized.each_ref().map(|(node, _)| condition(&bench.server, node).unwrap().1);
     assert_eq!(conditions, [CREATED.1, NOT_CREATED.1]);
 
@@ -324,8 +324,8 @@ async fn routes_of_missing_nodes_stay_while_a_list_is_pending() {
     let bench = Bench::new().await;
     bench.begun().await;
     bench.server.faults().hang_every(on(Verb::List, "nodes"));
-    bench.nodes.want_relist();
-    // The watch ends here, so that it never shows this Node.
+    bench.nodes.request_relist();
+    // The watch ends here, so it does not deliver this Node.
     tokio::time::sleep(Duration::from_millis(10)).await;
     bench.server.create(&node(0));
     for index in [0, 1] {
@@ -333,19 +333,19 @@ async fn routes_of_missing_nodes_stay_while_a_list_is_pending() {
     }
     let without_node = |cloud: &FakeCloud| cloud.routes().iter().all(|route| route.target_node != name(1));
     bench.cloud.wait_until(without_node).await;
-    assert_eq!(bench.routes(), wanted([0]), "the API server says that the second Node does not exist");
+    assert_eq!(bench.routes(), expected_routes([0]), "the API server reports that the second Node does not exist");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_node_does_not_starve_others() {
     let mut bench = Bench::new().await;
     bench.begun().await;
-    let refused = CallBehaviour { error: Some("no quota".into()), objects: vec![name(0)], ..CallBehaviour::default() };
+    let refused = CallBehavior { error: Some("no quota".into()), objects: vec![name(0)], ..CallBehavior::default() };
     bench.cloud.configure(|config| drop(config.calls.insert(CallName::CreateRoute, refused)));
     (0..10).for_each(|i| drop(bench.server.create(&node(i))));
     bench.wait_for_condition(&name(0), NOT_CREATED).await;
     bench.wait_for_condition(&name(9), CREATED).await;
-    assert_eq!(bench.routes(), wanted(1..10));
+    assert_eq!(bench.routes(), expected_routes(1..10));
     let (_, event) = bench.events.recv().await.unwrap();
     assert_eq!((event.reason, event.about.name.as_deref()), ("FailedToCreateRoute", Some("node-000")));
     let uid = bench.server.get::<Node>("", &name(0)).unwrap().uid().unwrap();
@@ -353,22 +353,22 @@ async fn a_failing_node_does_not_starve_others() {
     assert!(event.message.ends_with(": no quota"), "{}", event.message);
     assert!(bench.events.try_recv().is_err(), "one event, for the failing node alone");
 
-    // Long in back-off by now; a new node does not wait for its end.
+    // The failing Node is in backoff. A new Node does not wait for its end.
     tokio::time::sleep(Duration::from_secs(60)).await;
     bench.cloud.clear_calls();
-    let came = tokio::time::Instant::now();
+    let created_at = tokio::time::Instant::now();
     bench.server.create(&node(10));
     bench.wait_for_condition(&name(10), CREATED).await;
-    assert!(came.elapsed() < Duration::from_secs(1), "{:?}", came.elapsed());
+    assert!(created_at.elapsed() < Duration::from_secs(1), "{:?}", created_at.elapsed());
 
     bench.cloud.configure(|config| config.calls.clear());
     bench.wait_for_condition(&name(0), CREATED).await;
     bench.settled().await;
-    assert_eq!(bench.routes(), wanted(0..11));
+    assert_eq!(bench.routes(), expected_routes(0..11));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_fails_is_repeated_with_back_off_and_reported() {
+async fn a_failed_list_is_retried_with_backoff_and_reported() {
     let server = ApiServer::new(Clock::System);
     let cloud = FakeCloud::new(FakeConfig::any_node());
     cloud.create_route(CLUSTER, "hint", &route("gone", "10.244.200.0/24")).await.unwrap();
@@ -385,7 +385,7 @@ async fn a_list_that_fails_is_repeated_with_back_off_and_reported() {
     // 0.5 + 1 + 2 + 4 + 8 + 10 + 10 s.
     assert_eq!(began.elapsed().as_secs(), 35);
     assert_eq!(bench.controller.status().problem, None);
-    assert_eq!(bench.routes(), wanted([0]));
+    assert_eq!(bench.routes(), expected_routes([0]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -397,7 +397,7 @@ async fn conflicts_on_the_condition_are_retried_at_once() {
     bench.wait_for_condition(&name(0), CREATED).await;
     bench.settled().await;
     assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 1);
-    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 2, "the condition alone is repeated");
+    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 2, "only the condition is retried");
 }
 
 #[tokio::test(start_paused = true)]
@@ -425,14 +425,14 @@ async fn without_the_lease_nothing_is_written() {
     bench.server.create(&node(0));
     bench.seen(1).await;
     bench.settled().await;
-    assert_eq!((bench.routes(), condition(&bench.server, &name(0))), (wanted([]), None));
+    assert_eq!((bench.routes(), condition(&bench.server, &name(0))), (expected_routes([]), None));
     leading.send(LeadershipState::Unopposed).unwrap();
     bench.wait_for_condition(&name(0), CREATED).await;
-    assert_eq!(bench.routes(), wanted([0]));
+    assert_eq!(bench.routes(), expected_routes([0]));
 }
 
 #[tokio::test]
-async fn a_provider_without_routes_is_told_apart() {
+async fn a_provider_without_routes_has_its_own_error() {
     let cloud = FakeCloud::new(FakeConfig::parse("routes: {enabled: false}").unwrap());
     let context = ControllerContext {
         cluster_name: CLUSTER.into(),
@@ -446,61 +446,61 @@ async fn a_provider_without_routes_is_told_apart() {
     assert_eq!(built.err(), Some(RouteControllerError::RoutesUnsupported("fake".into())));
 }
 
-/// What the rest of the cluster does next.
+/// Action of another component, or a failure.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Action {
     Join(usize),
     Leave(usize),
-    Vandalise(usize),
+    DeleteRoute(usize),
     FailCreations(usize),
     FailList,
     Wait(u64),
 }
 
-fn any_deed() -> impl Strategy<Value = Deed> {
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => (0..8usize).prop_map(Deed::Join),
-        2 => (0..8usize).prop_map(Deed::Leave),
-        1 => (0..8usize).prop_map(Deed::Vandalise),
-        1 => (1..4usize).prop_map(Deed::FailCreations),
-        1 => Just(Deed::FailList),
-        3 => (0..2000u64).prop_map(Deed::Wait),
+        4 => (0..8usize).prop_map(Action::Join),
+        2 => (0..8usize).prop_map(Action::Leave),
+        1 => (0..8usize).prop_map(Action::DeleteRoute),
+        1 => (1..4usize).prop_map(Action::FailCreations),
+        1 => Just(Action::FailList),
+        3 => (0..2000u64).prop_map(Action::Wait),
     ]
 }
 
-async fn do_deeds(bench: &Bench, deeds: Vec<Deed>) -> BTreeSet<usize> {
-    let mut there = BTreeSet::new();
-    for deed in deeds {
-        match deed {
-            Deed::Join(i) if there.insert(i) => drop(bench.server.create(&node(i))),
-            Deed::Leave(i) if there.remove(&i) => drop(bench.server.delete::<Node>("", &name(i))),
-            Deed::Join(_) | Deed::Leave(_) => {}
-            Deed::Vandalise(i) => {
-                // May be refused by a failure that was set up before.
+async fn perform(bench: &Bench, actions: Vec<Action>) -> BTreeSet<usize> {
+    let mut existing = BTreeSet::new();
+    for action in actions {
+        match action {
+            Action::Join(i) if existing.insert(i) => drop(bench.server.create(&node(i))),
+            Action::Leave(i) if existing.remove(&i) => drop(bench.server.delete::<Node>("", &name(i))),
+            Action::Join(_) | Action::Leave(_) => {}
+            Action::DeleteRoute(i) => {
+                // An earlier injected failure may refuse the deletion.
                 let _ = bench.cloud.delete_route(CLUSTER, &route(&name(i), &cidr(i))).await;
             }
-            Deed::FailCreations(times) => bench.cloud.fail_next(CallName::CreateRoute, &CloudError::failed("boom"), times),
-            Deed::FailList => bench.cloud.fail_next(CallName::ListRoutes, &CloudError::failed("boom"), 1),
-            Deed::Wait(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
+            Action::FailCreations(times) => bench.cloud.fail_next(CallName::CreateRoute, &CloudError::failed("boom"), times),
+            Action::FailList => bench.cloud.fail_next(CallName::ListRoutes, &CloudError::failed("boom"), 1),
+            Action::Wait(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
         }
     }
-    there
+    existing
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
-    /// Whatever nodes do and whatever fails: at the latest one resync later every node has its route and its condition, nobody
-    /// else has one, and nothing is written any more.
+    /// After any actions and failures, at most one resync later, exactly the existing Nodes have their route and condition, and nothing
+    /// more is written.
     #[test]
-    fn converges(deeds in proptest::collection::vec(any_deed(), 1..25)) {
+    fn converges(actions in proptest::collection::vec(any_action(), 1..25)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let bench = Bench::new().await;
-            let there = do_deeds(&bench, deeds).await;
+            let existing = perform(&bench, actions).await;
             tokio::time::sleep(2 * RESYNC_PERIOD).await;
             bench.settled().await;
-            prop_assert_eq!(bench.routes(), wanted(there.iter().copied()));
-            for i in &there {
+            prop_assert_eq!(bench.routes(), expected_routes(existing.iter().copied()));
+            for i in &existing {
                 prop_assert_eq!(condition(&bench.server, &name(*i)), Some((CREATED.0.to_owned(), CREATED.1.to_owned())));
             }
             let writes = bench.cloud.write_count();
@@ -511,7 +511,7 @@ proptest! {
     }
 }
 
-/// Sets the condition as another program might.
+/// Sets the condition as another writer.
 fn overwrite_condition(server: &ApiServer, node: &str, (status, reason): (&str, &str)) {
     server.update_with("", node, |node: &mut Node| {
         let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();

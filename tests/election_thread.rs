@@ -1,5 +1,5 @@
-//! The leader election when everything else stands still: both workers of the main runtime are blocked, in real time.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+//! Leader election while both workers of the main runtime are blocked, in real time.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test panics if its setup fails")]
 
 use std::{
     sync::{
@@ -26,25 +26,25 @@ use k8s_openapi::api::coordination::v1::Lease;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{runtime::Runtime, task::JoinHandle};
 
-/// Long, because the machine that tests run on may be busy.
+/// Renew deadline that no test reaches, not even on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
-/// For a leader that loses its lease.
+/// Renew deadline of a leader that loses its lease.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// They block threads in real time; three at once would be in each other's way.
+/// Serializes the tests: they block threads in real time, and would delay each other.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A program with two workers that leads.
+/// Leading manager on a runtime with two workers.
 struct Program {
     server: ApiServer,
     runtime: Runtime,
     stop: Shutdown,
     ended: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
-    _alone: MutexGuard<'static, ()>,
+    _guard: MutexGuard<'static, ()>,
 }
 
 fn start(host: ElectionHost, renew_deadline: Duration) -> Program {
-    let alone = ONE_AT_A_TIME.lock();
+    let guard = ONE_AT_A_TIME.lock();
     let flags = [
         "--configure-cloud-routes=false",
         "--leader-elect-lease-duration=60s",
@@ -58,30 +58,30 @@ fn start(host: ElectionHost, renew_deadline: Duration) -> Program {
     let stop = Shutdown::new();
     let until = stop.clone();
     let ended = runtime.spawn(async move { manager::run_with(parts, host, &until).await });
-    let program = Program { server, runtime, stop, ended, _alone: alone };
+    let program = Program { server, runtime, stop, ended, _guard: guard };
     program.wait_until("it leads", |program| program.renewed().is_some());
     program
 }
 
 impl Program {
-    /// When the lease was last renewed; `None` when nobody holds it.
+    /// Returns when the lease was last renewed; `None` if it has no holder.
     fn renewed(&self) -> Option<Timestamp> {
         let spec = self.server.get::<Lease>("kube-system", "cloud-controller-manager")?.spec?;
         spec.holder_identity.filter(|holder| !holder.is_empty())?;
         spec.renew_time.map(|time| time.0)
     }
 
-    fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+    fn wait_until(&self, description: &str, condition: impl Fn(&Self) -> bool) {
         for _ in 0..3000 {
             if condition(self) {
                 return;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        panic!("not within a minute: {what}");
+        panic!("not within a minute: {description}");
     }
 
-    /// Blocks both workers until the answer is dropped.
+    /// Blocks both workers until the returned guard is dropped.
     fn block(&self) -> Blocked {
         let (go, blocked) = (Arc::new(AtomicBool::new(false)), Arc::new(std::sync::Barrier::new(3)));
         for _ in 0..2 {
@@ -106,8 +106,8 @@ impl Drop for Blocked {
     }
 }
 
-fn must_not_end(why: &str) -> ! {
-    panic!("the process would have ended: {why}")
+fn must_not_end(reason: &str) -> ! {
+    panic!("the process would have ended: {reason}")
 }
 
 #[test]
@@ -121,11 +121,11 @@ fn the_lease_is_renewed_while_both_workers_are_blocked() {
     drop(blocked);
     program.stop.begin();
     assert_eq!(program.runtime.block_on(&mut program.ended).unwrap().unwrap(), ManagerOutcome::Stopped);
-    assert_eq!(program.renewed(), None, "nobody holds it");
+    assert_eq!(program.renewed(), None, "the lease has no holder");
 }
 
 #[test]
-fn on_the_callers_runtime_the_same_costs_the_lease() {
+fn blocked_workers_cost_the_lease_on_the_callers_runtime() {
     let program = start(ElectionHost::CallersRuntime, SHORT);
     let blocked = program.block();
     thread::sleep(2 * SHORT);
@@ -135,7 +135,7 @@ fn on_the_callers_runtime_the_same_costs_the_lease() {
 
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-fn note_the_end(_: &str) -> ! {
+fn record_end(_: &str) -> ! {
     ENDED.store(true, SeqCst);
     loop {
         thread::park();
@@ -143,8 +143,8 @@ fn note_the_end(_: &str) -> ! {
 }
 
 #[test]
-fn a_lost_lease_ends_the_process_though_both_workers_are_blocked() {
-    let program = start(ElectionHost::OwnThread { end: note_the_end }, SHORT);
+fn lost_lease_ends_the_process_while_workers_are_blocked() {
+    let program = start(ElectionHost::OwnThread { end: record_end }, SHORT);
     let _blocked = program.block();
     program.server.faults().fail_every(500, |request| request.resource == "leases");
     program.wait_until("the process is ended", |_| ENDED.load(SeqCst));

@@ -1,7 +1,7 @@
 //! The fuzz targets of `fuzz/` on a stable toolchain: a fixed number of executions each, always the same ones.
 //!
-//! No input may make a parser panic, or cost more than time in proportion to its length. The latter is no benchmark: the inputs are
-//! so long that steps by the square of their length would take hours, and the limit is far from what a linear parser needs.
+//! No input may make a parser panic, or cost more than time in proportion to its length. The latter is not a
+//! benchmark: the inputs are so long that quadratic time would be hours, and the limit is far above what a linear parser needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[macro_use]
@@ -27,18 +27,18 @@ use targets::{TARGETS, Target};
 
 /// Executions of each target with short inputs, unless `FUZZ_EXECUTIONS` gives another number.
 const EXECUTIONS: u32 = 1_000;
-/// Where the random choices begin.
+/// Seed of the random choices.
 const SEED: [u8; 32] = [7; 32];
-/// Length of the inputs that must not take long.
+/// Length of long inputs, in bytes.
 const LONG: usize = 1 << 20;
-/// For one long input, in a debug build on a busy machine.
+/// Timeout for one long input, in a debug build on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn folder(part: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(part)
 }
 
-/// The realistic inputs of a target, by file name.
+/// Returns the realistic inputs of a target, sorted by file name.
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(folder("corpus").join(target.name)).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -53,7 +53,7 @@ enum Mutation {
     Remove(Index, Index),
     Insert(Index, Vec<u8>),
     Repeat(Index, Index, usize),
-    /// The rest becomes that of another input.
+    /// Replaces the rest with that of another input.
     Splice(Index, Vec<u8>, Index),
 }
 
@@ -125,7 +125,7 @@ fn executions() -> u32 {
     std::env::var("FUZZ_EXECUTIONS").map_or(EXECUTIONS, |number| number.parse().expect("FUZZ_EXECUTIONS is a whole number"))
 }
 
-/// Panics with the smallest input it finds. The choices follow from [`SEED`] alone.
+/// Runs short inputs, and panics with the smallest failing one. All random choices follow from [`SEED`].
 fn survives_short_inputs(target: &Target) {
     let corpus = corpus(target);
     corpus.iter().for_each(|input| (target.body)(input));
@@ -146,13 +146,13 @@ const HOSTILE: [&str; 20] = [
     "x=y,", "\"a\":1,",
 ];
 
-/// What stands before the body in a script of answers, once for each answer that the corpus begins with.
+/// Returns the status lines and headers with which scripts of responses in the corpus begin, each once, and an empty one.
 fn heads(corpus: &[Vec<u8>]) -> BTreeSet<&[u8]> {
     let head = |input: &'_ Vec<u8>| input.windows(2).position(|window| window == b"\n\n").map_or(0, |at| at + 2);
     corpus.iter().map(|input| &input[..head(input)]).chain([&b""[..]]).collect()
 }
 
-/// Long inputs of a target: hostile pieces alone and within a realistic input, and realistic inputs over and over.
+/// Returns the long inputs of a target: hostile pieces alone and within a realistic input, and repeated realistic inputs.
 fn long_inputs(corpus: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let filled = |piece: &[u8]| piece.repeat(LONG / piece.len());
     let headed = |head: &[u8]| HOSTILE.map(|piece| [head, &filled(piece.as_bytes())].concat());
@@ -168,15 +168,15 @@ fn long_inputs(corpus: &[Vec<u8>]) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// Each on a thread, so that one that does not end can be told.
+/// Runs each long input on its own thread, so that an input that does not end is reported.
 fn survives_long_inputs(target: &'static Target) {
     for (number, input) in long_inputs(&corpus(target)).into_iter().enumerate() {
-        let (done, ended) = mpsc::channel();
+        let (finished_tx, finished_rx) = mpsc::channel();
         thread::spawn(move || {
             (target.body)(&input);
-            let _ = done.send(());
+            let _ = finished_tx.send(());
         });
-        let outcome = ended.recv_timeout(LIMIT);
+        let outcome = finished_rx.recv_timeout(LIMIT);
         assert!(outcome.is_ok(), "target {}, long input {number}: {outcome:?}, after {LIMIT:?} at most", target.name);
     }
 }
@@ -197,7 +197,7 @@ macro_rules! fuzzed {
 all_targets!(fuzzed);
 
 #[test]
-fn every_target_is_known_to_cargo_fuzz() {
+fn every_target_is_listed_for_cargo_fuzz() {
     let manifest = fs::read_to_string(folder("Cargo.toml")).unwrap();
     for name in TARGETS.iter().map(|target| target.name) {
         assert!(manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")), "{name}");

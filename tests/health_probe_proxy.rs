@@ -1,9 +1,9 @@
-//! The built program as health-probe-proxy, between a client with or without a PROXY header and a server in kube-proxy's place.
+//! The built program as health-probe-proxy, between a client with or without a PROXY header and a server that replaces kube-proxy.
 //!
 //! `CCM_BINARY` names another program than the one just built: that of the image, whose memory counts.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
-#![allow(clippy::disallowed_methods, reason = "the program is another process, whose clock nobody pauses")]
+#![allow(clippy::disallowed_methods, reason = "the program is another process, whose clock cannot be paused")]
 
 use std::{
     env, fs,
@@ -20,44 +20,44 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the process may hold of its own, in KiB.
+/// Limit of the process's own memory, in KiB.
 const MEMORY: u64 = 5 * 1024;
-/// For what takes a moment, on a busy machine.
+/// Timeout of operations that take a moment, for busy machines.
 const SOON: Duration = Duration::from_secs(30);
 const PROBE: &str = "GET /healthz HTTP/1.1\r\nHost: node:10356\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\n\r\n";
 const V1: &[u8] = b"PROXY TCP4 168.63.129.16 10.0.0.4 50000 10356\r\n";
 
-/// A header of version 2: command and family, addresses.
+/// Returns a header of version 2 with a command, an address family and addresses.
 fn v2(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(body.len()).unwrap().to_be_bytes();
     [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, body].concat()
 }
 
-/// A server in kube-proxy's place. It shows each request it got, and answers as it is told.
+/// Server that replaces kube-proxy. It passes each request to the test and sends a fixed response.
 struct Target {
     port: u16,
     requests: mpsc::Receiver<String>,
-    asked: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Target {
-    fn start(answer: &'static str) -> Self {
+    fn start(response: &'static str) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (sender, requests) = mpsc::channel();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
                 count.fetch_add(1, Ordering::SeqCst);
                 let head = read_head(&mut BufReader::new(stream.try_clone().unwrap()));
-                // Whoever does not look at requests has hung up.
+                // Fails if the test does not read the requests.
                 let _ = sender.send(head);
-                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.write_all(response.as_bytes());
             }
         });
-        Self { port, requests, asked }
+        Self { port, requests, connections }
     }
 
     fn request(&self) -> String {
@@ -71,7 +71,7 @@ fn read_head(reader: &mut impl BufRead) -> String {
     head
 }
 
-/// The program; it is killed at the end.
+/// Running program, which is killed on drop.
 struct Proxy {
     process: Child,
     port: u16,
@@ -89,7 +89,7 @@ fn binary() -> String {
     env::var("CCM_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned())
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port()
 }
@@ -106,11 +106,11 @@ impl Proxy {
         let mut proxy = Self { process, port, _folder: folder };
         let mut log = BufReader::new(proxy.process.stderr.take().unwrap());
         let mut line = String::new();
-        while !line.contains("answering health probes") {
+        while !line.contains("serving health probes") {
             line.clear();
             assert!(log.read_line(&mut line).unwrap() > 0, "it ended before it listened");
         }
-        // Nobody reads the log any more, and it must not fill the pipe.
+        // Drains the log, because a full pipe would block the program.
         thread::spawn(move || io::copy(&mut log, &mut io::sink()));
         proxy
     }
@@ -121,11 +121,11 @@ impl Proxy {
         stream
     }
 
-    /// The answer to one probe behind these bytes: its head and its body.
+    /// Sends a probe after `header`. Returns head and body of the response.
     fn probe(&self, header: &[u8]) -> (String, String) {
         let mut stream = self.connect();
         stream.write_all(&[header, PROBE.as_bytes()].concat()).unwrap();
-        answer(&mut BufReader::new(stream))
+        read_response(&mut BufReader::new(stream))
     }
 
     fn terminate(&self) {
@@ -144,7 +144,7 @@ impl Proxy {
     }
 }
 
-fn answer(reader: &mut impl BufRead) -> (String, String) {
+fn read_response(reader: &mut impl BufRead) -> (String, String) {
     let head = read_head(reader);
     let lower = head.to_ascii_lowercase();
     let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok()).unwrap_or(0);
@@ -153,7 +153,7 @@ fn answer(reader: &mut impl BufRead) -> (String, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-/// Whether the other side closes the connection without a word.
+/// Returns `true` if the other side closes the connection without a response.
 fn is_closed(mut stream: TcpStream) -> bool {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
@@ -194,7 +194,7 @@ fn probes_reach_the_target_with_and_without_header() {
 }
 
 #[test]
-fn responses_of_the_target_are_passed_on_or_a_bad_gateway() {
+fn responses_are_forwarded_or_replaced_by_a_bad_gateway() {
     let pieces = "1\r\na\r\n".repeat(1_000);
     let unhealthy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 23\r\n\r\n{\"nodeEligible\": false}";
     for (response, status, expected) in [
@@ -212,7 +212,7 @@ fn responses_of_the_target_are_passed_on_or_a_bad_gateway() {
 }
 
 #[test]
-fn a_header_may_come_in_pieces_and_a_connection_serves_many_probes() {
+fn split_headers_and_repeated_probes_are_served() {
     let target = Target::start(HEALTHY);
     let proxy = Proxy::start(target.port);
     let mut stream = proxy.connect();
@@ -220,21 +220,21 @@ fn a_header_may_come_in_pieces_and_a_connection_serves_many_probes() {
     for piece in [&V1[..3], &V1[3..20], &V1[20..], &PROBE.as_bytes()[..9], &PROBE.as_bytes()[9..]] {
         stream.write_all(piece).unwrap();
         stream.flush().unwrap();
-        // So that the pieces are not read as one. Nothing but the clock can tell.
+        // Keeps the pieces from being read as one. No event shows that a piece was read.
         thread::sleep(Duration::from_millis(20));
     }
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     for _ in 0..3 {
-        assert!(answer(&mut reader).0.starts_with("HTTP/1.1 200 OK\r\n"));
+        assert!(read_response(&mut reader).0.starts_with("HTTP/1.1 200 OK\r\n"));
         assert!(target.request().to_ascii_lowercase().contains("x-forwarded-for: 168.63.129.16\r\n"));
         stream.write_all(PROBE.as_bytes()).unwrap();
     }
-    assert!(answer(&mut reader).0.starts_with("HTTP/1.1 200 OK\r\n"));
-    assert_eq!(target.asked.load(Ordering::SeqCst), 4);
+    assert!(read_response(&mut reader).0.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(target.connections.load(Ordering::SeqCst), 4);
 }
 
 #[test]
-fn what_is_malformed_or_too_large_is_refused_and_others_go_on() {
+fn malformed_and_oversized_requests_are_refused_alone() {
     let target = Target::start(HEALTHY);
     let proxy = Proxy::start(target.port);
     let long = format!("PROXY UNKNOWN {}", "x".repeat(200));
@@ -242,7 +242,7 @@ fn what_is_malformed_or_too_large_is_refused_and_others_go_on() {
         [long.as_bytes(), b"PROXY TCP9 a b c d\r\n", &v2(0x31, 0x11, &[0; 12]), &v2(0x21, 0x11, &[0; 5000])[..4096]]
     {
         let mut stream = proxy.connect();
-        // The other side may have hung up in the middle.
+        // The other side may close the connection during the write.
         let _ = stream.write_all(header);
         assert!(is_closed(stream), "{:02x?}", &header[..16]);
     }
@@ -250,26 +250,26 @@ fn what_is_malformed_or_too_large_is_refused_and_others_go_on() {
     let mut stream = proxy.connect();
     let _ = stream.write_all(head.as_bytes());
     let _ = stream.shutdown(Shutdown::Write);
-    let mut told = Vec::new();
-    let _ = stream.read_to_end(&mut told);
-    assert!(told.is_empty() || told.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&told));
-    // Refused before any of it is read: each piece that came alone would keep a whole buffer.
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    assert!(response.is_empty() || response.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&response));
+    // A body is refused before it is read, because each small piece would occupy a whole buffer.
     for body in ["Content-Length: 70000", "Content-Length: 1", "Transfer-Encoding: chunked"] {
         let mut stream = proxy.connect();
         stream.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}\r\n\r\n").as_bytes()).unwrap();
         assert!(read_head(&mut BufReader::new(stream)).starts_with("HTTP/1.1 413 "), "{body}");
     }
-    assert_eq!(target.asked.load(Ordering::SeqCst), 0, "the target saw something of it");
+    assert_eq!(target.connections.load(Ordering::SeqCst), 0, "a refused request reached the target");
     assert!(proxy.probe(V1).0.starts_with("HTTP/1.1 200 OK\r\n"));
 }
 
 #[test]
-fn silent_clients_have_few_places_and_lose_them() {
+fn silent_clients_have_few_slots_and_time_out() {
     let target = Target::start(HEALTHY);
     let proxy = Proxy::start(target.port);
     let begun = Instant::now();
     let silent: Vec<_> = (0..32).map(|_| proxy.connect()).collect();
-    assert!(is_closed(proxy.connect()), "a client has 32 places");
+    assert!(is_closed(proxy.connect()), "a client has 32 connections");
     assert!(silent.into_iter().all(is_closed));
     assert!(begun.elapsed() >= Duration::from_secs(9), "a header has 10 s: {:?}", begun.elapsed());
     assert!(proxy.probe(V1).0.starts_with("HTTP/1.1 200 OK\r\n"));
@@ -285,39 +285,39 @@ fn both_families_are_served() {
     let proxy = Proxy::start(target.port);
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv6Addr::LOCALHOST, proxy.port))).unwrap();
     stream.write_all(PROBE.as_bytes()).unwrap();
-    assert!(answer(&mut BufReader::new(stream)).0.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(read_response(&mut BufReader::new(stream)).0.starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(target.request().to_ascii_lowercase().contains("x-forwarded-for: ::1\r\n"));
 }
 
 #[test]
-fn a_taken_port_ends_it_and_is_named() {
-    let taken = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
-    let port = taken.local_addr().unwrap().port();
+fn used_port_ends_the_program_with_an_error() {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
     let output =
         Command::new(binary()).args(["health-probe-proxy", &format!("--health-check-port={port}")]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains(&format!("--health-check-port: cannot listen on port {port}: ")), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains(&format!("--health-check-port: cannot listen on port {port}: ")), "{message}");
 }
 
 #[test]
-fn a_signal_lets_a_probe_under_way_have_its_answer() {
+fn a_signal_lets_a_probe_in_flight_finish() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut proxy = Proxy::start(listener.local_addr().unwrap().port());
     let idle = proxy.connect();
     let mut stream = proxy.connect();
     stream.write_all(&[V1, PROBE.as_bytes()].concat()).unwrap();
-    let (mut asked, _) = listener.accept().unwrap();
-    read_head(&mut BufReader::new(asked.try_clone().unwrap()));
+    let (mut target, _) = listener.accept().unwrap();
+    read_head(&mut BufReader::new(target.try_clone().unwrap()));
     proxy.terminate();
-    assert!(is_closed(idle), "who has asked nothing is let go");
-    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port)).is_err(), "nobody new is let in");
-    asked.write_all(HEALTHY.as_bytes()).unwrap();
-    assert!(answer(&mut BufReader::new(stream)).0.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(is_closed(idle), "idle connections are closed");
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port)).is_err(), "no new connection is accepted");
+    target.write_all(HEALTHY.as_bytes()).unwrap();
+    assert!(read_response(&mut BufReader::new(stream)).0.starts_with("HTTP/1.1 200 OK\r\n"));
     assert_eq!(proxy.exit_code(), Some(0));
 }
 
-/// Memory in KiB: of a field of `/proc/*/status`.
+/// Returns a field of `/proc/*/status`, in KiB.
 fn memory(process: &Child, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
@@ -325,14 +325,14 @@ fn memory(process: &Child, field: &str) -> u64 {
 }
 
 #[test]
-fn it_needs_little_memory() {
+fn the_proxy_needs_little_memory() {
     let target = Target::start(HEALTHY);
     let proxy = Proxy::start(target.port);
     (0..200).for_each(|_| assert!(proxy.probe(V1).0.starts_with("HTTP/1.1 200 OK\r\n")));
-    let held: Vec<_> = (0..20).map(|_| proxy.connect()).collect();
+    let idle: Vec<_> = (0..20).map(|_| proxy.connect()).collect();
     assert!(proxy.probe(V1).0.starts_with("HTTP/1.1 200 OK\r\n"));
     let (own, resident) = (memory(&proxy.process, "RssAnon"), memory(&proxy.process, "VmRSS"));
-    drop(held);
+    drop(idle);
     eprintln!("memory of health-probe-proxy: {own} KiB of its own, {resident} KiB with the pages of the program file");
     assert!(own <= MEMORY, "{own} KiB");
 }

@@ -1,7 +1,7 @@
-//! Services with as many annotations as the API server takes do no harm to anybody else.
+//! Services with as many annotations as the API server accepts do not affect other Services.
 //!
-//! The built binary runs with leader election on a simulated Azure. Before, comparing each unknown key with every known one kept both of
-//! its threads busy for so long that the lease was lost.
+//! The built binary runs with leader election on a simulated Azure. Regression test: the comparison of each unknown key with every known one
+//! once kept both of its threads busy until the lease was lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 use std::{
@@ -32,23 +32,23 @@ use tokio::time::Instant;
 
 use crate::served_azure::{Ended, PROGRAM};
 
-/// What the API server takes on one object.
+/// Bytes of annotations that the API server accepts on one object.
 const ANNOTATIONS: usize = 255 * 1024;
 const HOSTILE: usize = 30;
-/// For everything together, on a busy machine and with a debug build.
+/// Timeout of the whole test, on a busy machine and with a debug build.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Between two renewals: what ends the process.
+/// Time between two renewals after which the process would end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-struct Place {
+struct ServedCluster {
     server: ApiServer,
-    /// Its Azure is there as long as this is.
-    _world: World,
+    /// Serves Azure until it is dropped.
+    _cloud: World,
     folder: tempfile::TempDir,
     stop: Shutdown,
 }
 
-impl Place {
+impl ServedCluster {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (server, stop) = (ApiServer::new(Clock::System), Shutdown::new());
@@ -59,10 +59,10 @@ impl Place {
         stop.spawn(async move { serving.serve(listener, until).await });
         let serving = Serving { port: 0, ca_file: Some(folder.path().join("ca.pem")), shutdown: stop.clone() };
         let start = Start { azure: AzureOptions::default(), serving: Some(serving), ..Start::default() };
-        let world = start_world(Topology::new().pools(PoolKind::Uniform, 1, 2), start).await.unwrap();
-        fs::write(folder.path().join("azure.json"), world.config().to_string()).unwrap();
-        world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
-        Self { server, _world: world, folder, stop }
+        let cloud = start_world(Topology::new().pools(PoolKind::Uniform, 1, 2), start).await.unwrap();
+        fs::write(folder.path().join("azure.json"), cloud.config().to_string()).unwrap();
+        cloud.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
+        Self { server, _cloud: cloud, folder, stop }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -88,7 +88,7 @@ impl Place {
         Ended(child)
     }
 
-    /// When the lease was renewed last, as it says.
+    /// Returns the time of the last renewal in the Lease.
     fn renewal(&self) -> Option<String> {
         let lease: Lease = self.server.get("kube-system", "cloud-controller-manager")?;
         lease.spec?.renew_time.map(|time| time.0.to_string())
@@ -107,7 +107,7 @@ impl Place {
     }
 }
 
-/// Keys that look like a slip of the pen, each as long as the API server takes one.
+/// Returns a Service whose annotations have keys with a typing error, each as long as the API server accepts.
 fn hostile(number: usize) -> Service {
     let key = |index: usize| format!("service.beta.kubernetes.io/azure-load-balancer-intrenal-{index:034}");
     let count = ANNOTATIONS / key(0).len();
@@ -118,39 +118,39 @@ fn hostile(number: usize) -> Service {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_lease_is_renewed_and_others_are_served_beside_the_largest_annotations() {
-    let place = Place::new().await;
-    let mut manager = place.start();
+async fn the_largest_annotations_block_neither_lease_nor_services() {
+    let cluster = ServedCluster::new().await;
+    let mut manager = cluster.start();
     let started = Instant::now();
-    while place.renewal().is_none() {
-        assert!(started.elapsed() < LIMIT, "no leader:\n{}", place.log());
+    while cluster.renewal().is_none() {
+        assert!(started.elapsed() < LIMIT, "no leader:\n{}", cluster.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    (0..HOSTILE).for_each(|number| drop(place.server.create::<Service>(&hostile(number))));
+    (0..HOSTILE).for_each(|number| drop(cluster.server.create::<Service>(&hostile(number))));
     let honest: Vec<String> = (0..5).map(|number| format!("honest-{number}")).collect();
     for name in &honest {
-        place.server.create::<Service>(&objects::load_balancer_service("default", name));
+        cluster.server.create::<Service>(&objects::load_balancer_service("default", name));
     }
 
     let (begun, mut renewal, mut renewed, mut longest) = (Instant::now(), None, Instant::now(), Duration::ZERO);
     let mut ready = None;
-    // Beyond what ends a process that cannot renew.
+    // Longer than a process runs that cannot renew its lease.
     while ready.is_none() || begun.elapsed() < Duration::from_secs(15) {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(manager.0.try_wait().unwrap(), None, "the process has ended:\n{}", place.log());
-        let now = place.renewal();
+        assert_eq!(manager.0.try_wait().unwrap(), None, "the process has ended:\n{}", cluster.log());
+        let now = cluster.renewal();
         longest = longest.max(renewed.elapsed());
         if now != renewal {
             (renewal, renewed) = (now, Instant::now());
         }
-        assert!(longest <= LONGEST_PAUSE, "the lease was not renewed for {longest:?}:\n{}", place.log());
-        ready = ready.or_else(|| honest.iter().all(|name| place.is_ready(name)).then(|| begun.elapsed()));
-        assert!(begun.elapsed() < LIMIT, "the others are not ready:\n{}", place.log());
+        assert!(longest <= LONGEST_PAUSE, "the lease was not renewed for {longest:?}:\n{}", cluster.log());
+        ready = ready.or_else(|| honest.iter().all(|name| cluster.is_ready(name)).then(|| begun.elapsed()));
+        assert!(begun.elapsed() < LIMIT, "the others are not ready:\n{}", cluster.log());
     }
-    let unknown = |event: &&Event| event.reason.as_deref() == Some("UnknownAnnotation");
-    let events = place.server.list::<Event>();
+    let is_about_unknown_key = |event: &&Event| event.reason.as_deref() == Some("UnknownAnnotation");
+    let events = cluster.server.list::<Event>();
     let about = |event: &&Event| event.involved_object.name.as_deref() == Some("hostile-0");
-    assert!(events.iter().filter(unknown).filter(about).count() <= 12);
+    assert!(events.iter().filter(is_about_unknown_key).filter(about).count() <= 12);
     assert!(events.iter().all(|event| event.message.as_deref().unwrap_or_default().len() <= 1024));
-    place.stop.begin();
+    cluster.stop.begin();
 }

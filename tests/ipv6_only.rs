@@ -1,5 +1,5 @@
-//! A control plane without IPv4: the built program finds its API server at `[::1]`, becomes leader, works, and answers probes and known
-//! callers there.
+//! A control plane without IPv4: the built program finds its API server at `[::1]`, becomes leader, works, and serves probes and
+//! authenticated callers there.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 use crate::{any_server, secure_port_flood::target::spawn};
@@ -17,19 +17,19 @@ use tokio::{
     time::timeout,
 };
 
-/// For everything, on a machine that may be busy.
+/// Timeout for all steps, on a machine that may be busy.
 const SOON: Duration = Duration::from_secs(60);
 const TOKEN: &str = "token-of-admin";
 
-/// The status line's code and the body; `None` before anybody listens.
+/// Returns the whole response to a GET; `None` if no server listens yet.
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let socket = TcpStream::connect(address).await.ok()?;
     let mut stream = any_server::connector("http/1.1").connect("localhost".try_into().unwrap(), socket).await.ok()?;
     let head = format!("GET {path} HTTP/1.1\r\nhost: ccm\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.ok()?;
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer).await;
-    Some(answer)
+    let mut response = String::new();
+    let _ = stream.read_to_string(&mut response).await;
+    Some(response)
 }
 
 fn is_served(server: &ApiServer) -> bool {
@@ -38,7 +38,7 @@ fn is_served(server: &ApiServer) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_control_plane_without_ipv4() {
+async fn a_control_plane_without_ipv4_is_served() {
     let (server, stop, folder) = (ApiServer::new(Clock::System), Shutdown::new(), tempfile::tempdir().unwrap());
     let listener = TcpListener::bind("[::1]:0").await.unwrap();
     let certificates = Certificates::generate().unwrap();
@@ -59,8 +59,8 @@ async fn a_control_plane_without_ipv4() {
     let served = timeout(SOON, server.wait_until(is_served)).await;
     assert!(served.is_ok(), "the Service is not served:\n{}", log());
     for path in ["/livez", "/readyz", "/metrics"] {
-        let answer = get(address, path).await.unwrap_or_default();
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}\n{}", log());
+        let response = get(address, path).await.unwrap_or_default();
+        assert!(response.starts_with("HTTP/1.1 200 "), "{path}: {response}\n{}", log());
     }
     stop.begin();
 }

@@ -64,14 +64,14 @@ const PURE: &[&str] = &[
     "src/sandbox/patch",
 ];
 
-/// What a pure module must not contain.
+/// Words that a pure module must not contain.
 const IMPURE: &[&str] = &["async ", ".await", "kube::Client", "Api<", "tracing::", "::now", "Mutex<", "shutdown::", "fs::"];
 
 fn rust_files(folder: &str) -> Vec<PathBuf> {
     files_with_extension(Path::new(folder), "rs")
 }
 
-/// The code of a file without its inline tests and comments.
+/// Returns the code of a file without its inline tests and comments.
 fn product_code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("\nmod tests {").next().unwrap_or_default();
@@ -104,7 +104,7 @@ fn plain_data_imports_no_part_and_does_no_io() {
     }
 }
 
-/// Whether a sentence of the first comment claims that the file is pure.
+/// Returns `true` if a sentence of the first comment claims that the file is pure.
 fn claims_purity(text: &str) -> bool {
     let lines = text.lines().take_while(|line| line.starts_with("//!")).map(|line| line.trim_start_matches("//!").trim());
     let comment = lines.collect::<Vec<_>>().join(" ");
@@ -118,19 +118,19 @@ fn pure_files_do_no_io() {
     let mut pure = rust_files("src");
     pure.retain(|path| !is_test(path) && (is_listed(path) || claims_purity(&fs::read_to_string(path).unwrap())));
     let found = pure.iter().map(|path| (path, impure_words(&product_code(path))));
-    let wrong: Vec<_> = found.filter(|(_, words)| !words.is_empty()).collect();
-    assert!(wrong.is_empty() && pure.len() > 300, "{} files, of which are not pure: {wrong:?}", pure.len());
-    let is_gone = |row: &&&str| !pure.iter().any(|path| path.starts_with(row));
-    let gone: Vec<_> = PURE.iter().filter(is_gone).collect();
-    assert!(gone.is_empty(), "moved or renamed? {gone:?}");
+    let impure: Vec<_> = found.filter(|(_, words)| !words.is_empty()).collect();
+    assert!(impure.is_empty() && pure.len() > 300, "{} files, of which are not pure: {impure:?}", pure.len());
+    let is_unused = |row: &&&str| !pure.iter().any(|path| path.starts_with(row));
+    let unused: Vec<_> = PURE.iter().filter(is_unused).collect();
+    assert!(unused.is_empty(), "rows without a file, moved or renamed: {unused:?}");
 }
 
-/// Who compares letter case for itself, and why. Everything of ARM's is compared by `model::spelling`.
+/// Files that compare letter case themselves, with reasons. `model::spelling` compares all names of ARM.
 const OWN_COMPARISONS: &[(&str, &str)] = &[
     ("src/providers/azure/auth", "names of clouds and identity systems in azure.json, read before ARM is known"),
     ("src/providers/azure/config", "words of azure.json"),
     ("src/providers/azure/load_balancer/lease/plan.rs", "the holder of a Lease"),
-    ("src/providers/azure/metadata/describe.rs", "names that the machine's metadata service tells"),
+    ("src/providers/azure/metadata/describe.rs", "names that the machine's metadata service reports"),
     ("src/providers/azure/model/resource_id.rs", "fixed words of ids"),
     ("src/providers/azure/model/spelling.rs", "the home of such comparisons"),
     ("src/providers/azure/node.rs", "the value of a Node's label"),
@@ -141,7 +141,7 @@ const OWN_COMPARISONS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn letter_case_is_compared_in_few_places() {
+fn letter_case_is_compared_in_few_files() {
     let compares = |path: &PathBuf| product_code(path).contains("eq_ignore_ascii_case");
     let found: Vec<PathBuf> = rust_files("src").into_iter().filter(|path| is_product(path)).filter(compares).collect();
     let is_home = |path: &&PathBuf| !OWN_COMPARISONS.iter().any(|(home, _)| path.starts_with(home));
@@ -149,10 +149,10 @@ fn letter_case_is_compared_in_few_places() {
     assert!(strays.is_empty(), "use `azure::model` (`is`, `name_is`, `same_as`, `spelling`): {strays:?}");
     let is_unused = |row: &&(&str, &str)| !found.iter().any(|path| path.starts_with(row.0));
     let unused: Vec<_> = OWN_COMPARISONS.iter().filter(is_unused).collect();
-    assert!(unused.is_empty(), "they compare nothing any more: {unused:?}");
+    assert!(unused.is_empty(), "rows whose files compare nothing: {unused:?}");
 }
 
-/// A library that one file may name, so that whoever replaces it changes that file alone.
+/// Libraries that only one file may name, so that a replacement changes only that file.
 const ONE_HOME: &[(&str, &str)] =
     &[("serde_yaml", "src/runtime/yaml.rs"), ("serde_saphyr", "src/providers/azure/config/document.rs")];
 

@@ -1,6 +1,6 @@
 //! `--enable-leader-migration`: whole managers with leases of their own share a second one, under which a controller moves from one to
 //! the other. In-memory API server and fake cloud, paused clock.
-#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+#![expect(clippy::unwrap_used, reason = "a test panics if its setup fails")]
 
 #[path = "leader_migration/crashes.rs"]
 mod crashes;
@@ -55,7 +55,7 @@ struct Manager {
 }
 
 impl Cluster {
-    /// The controllers of `leaders` move.
+    /// Creates a cluster without managers. `leaders` lists the controllers that move.
     fn new(leaders: &str) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         let head = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\n";
@@ -65,12 +65,12 @@ impl Cluster {
         Self { server, cloud, file, unfenced: Arc::default(), stop: Shutdown::new() }
     }
 
-    /// A manager whose own lease is called `lease`, as its user agents are.
+    /// Starts a manager with the main lease `lease`, which is also the prefix of its user agents.
     fn start(&self, lease: &str) -> Manager {
         self.start_for(lease, Life::default())
     }
 
-    /// The same, as long as it lives.
+    /// Starts a manager that sends requests until `life` ends.
     fn start_for(&self, lease: &str, life: Life) -> Manager {
         let file = format!("--leader-migration-config={}", self.file.path().display());
         let own = format!("--leader-elect-resource-name={lease}");
@@ -84,7 +84,8 @@ impl Cluster {
         Manager { life, clients, metrics, stop, task: tokio::spawn(async move { manager::run(parts, &until).await }) }
     }
 
-    /// Sees to it that Services are written by who holds the second lease: both leases of a manager name the same process.
+    /// Returns a witness that records each write to a Service by a manager that does not hold the second lease. Both leases of a
+    /// manager name the same process.
     fn witness(&self, own: &str) -> Witness {
         let (server, own, unfenced) = (self.server.clone(), own.to_owned(), Arc::clone(&self.unfenced));
         Arc::new(move |request| {
@@ -93,9 +94,9 @@ impl Cluster {
                 return;
             }
             let holder = |lease| server.get::<Lease>("kube-system", lease).and_then(|lease| lease.spec?.holder_identity);
-            let (holds, is) = (holder(SECOND), holder(&own));
-            if holds != is {
-                unfenced.lock().push(format!("{own} writes {path} as {is:?} under the lease of {holds:?}"));
+            let (second_holder, own_holder) = (holder(SECOND), holder(&own));
+            if second_holder != own_holder {
+                unfenced.lock().push(format!("{own} writes {path} as {own_holder:?} under the lease of {second_holder:?}"));
             }
         })
     }
@@ -108,23 +109,23 @@ impl Cluster {
         self.server.get::<Lease>("kube-system", lease)?.spec?.holder_identity.filter(|holder| !holder.is_empty())
     }
 
-    /// Somebody else takes a lease, whatever it says.
+    /// Makes another program the holder of a lease, even if the lease is held.
     fn take(&self, lease: &str) {
-        let taken = |lease: &mut Lease| {
+        let set_holder = |lease: &mut Lease| {
             lease.spec.get_or_insert_default().holder_identity = Some("kube-controller-manager".to_owned());
         };
-        self.server.update_with("kube-system", lease, taken);
+        self.server.update_with("kube-system", lease, set_holder);
     }
 
     fn join(&self, name: &str) {
         self.server.create(&uninitialized_node(name));
     }
 
-    fn is_initialised(&self, name: &str) -> bool {
+    fn is_initialized(&self, name: &str) -> bool {
         !taints::is_uninitialized(&self.server.get::<Node>("", name).unwrap())
     }
 
-    fn ask(&self, name: &str) {
+    fn request_service(&self, name: &str) {
         self.server.create::<Service>(&load_balancer_service("default", name).annotation("a", "b"));
     }
 
@@ -134,32 +135,32 @@ impl Cluster {
 }
 
 impl Manager {
-    /// The metric of a process that has ended says what it said last.
+    /// Returns `true` if the manager holds `lease`. The metric of a process that has ended keeps its last value.
     fn holds(&self, lease: &str) -> bool {
         !self.task.is_finished() && self.metrics.leader_election_master_status.with_label_values(&[lease]).get() == 1.0
     }
 
-    /// Whether a controller may write, by the account of its client.
+    /// Returns `true` if the controller with this account may write.
     fn may_write(&self, account: &str) -> bool {
         self.clients.leadership_of(account).unwrap().is_leading()
     }
 }
 
-/// How long it takes until `holds`, to a tenth of a second; fails after five minutes.
-async fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
+/// Waits until `holds`, at most five minutes. Returns the waiting time, to a tenth of a second.
+async fn until(description: &str, holds: impl Fn() -> bool) -> Duration {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(300), "not within 5 minutes: {what}");
+        assert!(start.elapsed() < Duration::from_secs(300), "not within 5 minutes: {description}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     start.elapsed()
 }
 
-/// The service controller runs under the second lease, in whatever program holds it.
+/// Migration in which the service controller runs in the program that holds the second lease.
 const SERVICES: &str = "[{name: service-lb-controller, component: '*'}]";
 
 #[tokio::test(start_paused = true)]
-async fn while_another_program_holds_the_second_lease_only_the_rest_runs() {
+async fn second_lease_of_another_program_stops_only_its_controllers() {
     let cluster = Cluster::new(SERVICES);
     let lease = json!({"metadata": {"name": SECOND, "namespace": "kube-system"}, "spec": {
         "holderIdentity": "kube-controller-manager", "leaseDurationSeconds": 3600, "leaseTransitions": 0,
@@ -167,8 +168,8 @@ async fn while_another_program_holds_the_second_lease_only_the_rest_runs() {
     cluster.server.create::<Lease>(&serde_json::from_value(lease).unwrap());
     let manager = cluster.start("own");
     cluster.join("node");
-    cluster.ask("web");
-    until("the Node is initialised", || cluster.is_initialised("node")).await;
+    cluster.request_service("web");
+    until("the Node is initialized", || cluster.is_initialized("node")).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!cluster.is_served("web") && manager.holds("own") && !manager.holds(SECOND));
     assert_eq!(["node-controller", "service-controller"].map(|account| manager.may_write(account)), [true, false]);
@@ -180,7 +181,7 @@ async fn while_another_program_holds_the_second_lease_only_the_rest_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_of_the_main_lease_does_not_campaign_for_the_second() {
+async fn standby_of_the_main_lease_never_acquires_the_second() {
     let cluster = Cluster::new(SERVICES);
     let first = cluster.start("shared");
     until("the first holds both", || first.holds("shared") && first.holds(SECOND)).await;
@@ -209,8 +210,8 @@ async fn a_controller_of_another_program_never_runs() {
     let cluster = Cluster::new("[{name: service, component: kube-controller-manager}]");
     let manager = cluster.start("own");
     cluster.join("node");
-    cluster.ask("web");
-    until("the Node is initialised", || cluster.is_initialised("node")).await;
+    cluster.request_service("web");
+    until("the Node is initialized", || cluster.is_initialized("node")).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!cluster.is_served("web") && manager.holds("own"));
     assert_eq!(cluster.holder(SECOND), None, "nothing runs under the second lease");

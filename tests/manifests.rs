@@ -1,7 +1,7 @@
-//! The manifests that ship: complete, harmless, and accepted by the program they start.
+//! The shipped manifests: complete, with minimal privileges, and accepted by the program that they start.
 //!
-//! That the rights suffice is shown by `tests/e2e`, which runs the manager under them; here they are compared with what the code
-//! calls, so that nothing is granted beyond it.
+//! `tests/e2e` runs the manager with the shipped rights, so they suffice. These tests compare them with the calls of the code, so they
+//! grant nothing else.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -62,27 +62,27 @@ mod windows;
 
 const FOLDER: &str = "manifests";
 const KUSTOMIZATION: &str = "kustomization.yaml";
-/// Has an ending that kubectl does not read, so that applying the folder makes no Pod.
+/// File with an extension that kubectl does not read: applying the folder creates no Pod.
 const STATIC_POD: &str = "static-pod.manifest";
 const NAME: &str = "cloud-controller-manager";
 const NAMESPACE: &str = "kube-system";
 const NON_ROOT: i64 = 65532;
 
-/// What the code calls: where it is granted, API group, resource, object name (`*`: any), verbs.
+/// Returns the calls of the code: scope of the grant, API group, resource, object name (`*`: any), verbs.
 fn calls() -> impl Iterator<Item = RightRow> {
     MANAGER_RIGHTS.iter().chain(AZURE_RIGHTS).copied()
 }
 
-/// Role of Kubernetes' own that is bound: serving/authentication/lookup.rs reads the ConfigMap that it is about.
+/// Bound role of Kubernetes: serving/authentication/lookup.rs reads the ConfigMap that it allows.
 const BOUND_FOREIGN_ROLE: &str = "extension-apiserver-authentication-reader";
-/// API groups of documents that no API server gets.
+/// API groups of documents for other programs than the API server.
 const FILE_FORMATS: [&str; 2] = ["kustomize.config.k8s.io/", "kubelet.config.k8s.io/"];
 
 fn read(file: &str) -> String {
     fs::read_to_string(Path::new(FOLDER).join(file)).unwrap()
 }
 
-/// The documents of a file. Objects among them have no field that Kubernetes does not know.
+/// Returns the documents of a file. Checks that objects have no unknown fields.
 fn documents(file: &str) -> Vec<Value> {
     let documents: Vec<Value> = yaml::documents(&read(file)).unwrap();
     for document in &documents {
@@ -94,15 +94,15 @@ fn documents(file: &str) -> Vec<Value> {
     documents
 }
 
-/// The only document of a file.
-fn one<K: DeserializeOwned>(file: &str) -> K {
+/// Returns the only document of a file.
+fn only_document<K: DeserializeOwned>(file: &str) -> K {
     let [document] = <[Value; 1]>::try_from(documents(file)).unwrap();
     serde_json::from_value(document).unwrap()
 }
 
-/// The kustomization of a component.
+/// Returns the kustomization of a component.
 fn component(folder: &str) -> Value {
-    let component: Value = one(&format!("{folder}/{KUSTOMIZATION}"));
+    let component: Value = only_document(&format!("{folder}/{KUSTOMIZATION}"));
     assert_eq!(component["kind"], "Component", "{folder}");
     component
 }
@@ -112,13 +112,13 @@ fn files() -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
-/// Every object of every manifest, with its file.
+/// Returns every object of every manifest, with its file.
 fn objects() -> Vec<(String, Value)> {
     let files = files().into_iter().filter(|file| file != KUSTOMIZATION);
     files.flat_map(|file| documents(&file).into_iter().map(move |document| (file.clone(), document))).collect()
 }
 
-/// The objects of one kind, over all files.
+/// Returns the objects of one kind in all files.
 fn of_kind<K: DeserializeOwned>(kind: &str) -> Vec<K> {
     let matching = objects().into_iter().filter(|(_, object)| object["kind"] == kind);
     let found: Vec<K> = matching.map(|(_, object)| serde_json::from_value(object).unwrap()).collect();
@@ -126,7 +126,7 @@ fn of_kind<K: DeserializeOwned>(kind: &str) -> Vec<K> {
     found
 }
 
-/// Pod specs and what they are part of.
+/// Returns pod specs and the kinds of their objects.
 fn pod_specs() -> Vec<(String, PodSpec)> {
     let deployments = of_kind::<Deployment>("Deployment").into_iter();
     let deployed = deployments.map(|object| ("Deployment".to_owned(), object.spec.template.spec.unwrap()));
@@ -154,7 +154,7 @@ fn kustomization_lists_every_file_but_the_static_pod() {
     assert_eq!(listed, expected);
 }
 
-/// The Deployment with the changes of these components.
+/// Returns the Deployment with the changes of these components.
 fn deployment_with(components: &[&str]) -> Deployment {
     let object = shipped::deployment(components);
     assert_eq!(without_unknown_fields("deployment.yaml", &object), object, "fields that Kubernetes does not know");
@@ -189,14 +189,14 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     assert_eq!((secret.secret_name.unwrap(), item.key), (of_flags.name, of_flags.key), "the same as with the flags");
 }
 
-/// Where it is granted, API group, resource, object name, verb.
+/// Scope, API group, resource, object name and verb.
 type Grant = (String, String, String, String, String);
 
 fn grant(words: [&str; 5]) -> Grant {
     words.map(str::to_owned).into()
 }
 
-/// The rights that these calls need.
+/// Returns the rights that these calls need.
 fn needed(calls: impl IntoIterator<Item = RightRow>) -> BTreeSet<Grant> {
     let of_call = |(scope, group, resource, name, verbs): RightRow| {
         verbs.iter().map(move |verb| grant([scope, group, resource, name, verb]))
@@ -204,7 +204,7 @@ fn needed(calls: impl IntoIterator<Item = RightRow>) -> BTreeSet<Grant> {
     calls.into_iter().flat_map(of_call).collect()
 }
 
-/// The rights that a role grants, each one once.
+/// Returns the rights that a role grants. Checks that none is granted twice.
 fn grants(role: &Value) -> BTreeSet<Grant> {
     let scope = role["metadata"]["namespace"].as_str().unwrap_or("cluster");
     let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).unwrap();
@@ -225,7 +225,7 @@ fn grants(role: &Value) -> BTreeSet<Grant> {
     distinct
 }
 
-/// The rights of each account: every role is bound to one account, and every binding is of one of the roles.
+/// Returns the rights of each account. Checks that every role is bound to one account, and that every binding binds one of the roles.
 fn rights(objects: &[Value]) -> BTreeMap<String, BTreeSet<Grant>> {
     let of_kind = |end: &str| objects.iter().filter(|it| it["kind"].as_str().unwrap().ends_with(end)).collect::<Vec<_>>();
     let (roles, bindings) = (of_kind("Role"), of_kind("RoleBinding"));
@@ -262,7 +262,7 @@ fn rights_are_those_that_the_code_uses() {
     assert_eq!(rights(&objects), BTreeMap::from([(NAME.to_owned(), needed(calls()))]));
 }
 
-/// Fails when a container has privileges, may write to its files, or has no bounds.
+/// Panics if a container has privileges, may write to its files, or has no resource limits.
 fn assert_confined(container: &Container) {
     let security = container.security_context.as_ref().unwrap();
     assert_eq!(security.allow_privilege_escalation, Some(false));
@@ -328,7 +328,7 @@ fn a_rollout_frees_a_port_before_it_takes_one() {
 }
 
 #[test]
-fn probes_ask_for_what_they_decide_on_the_port_that_is_served() {
+fn probes_request_health_paths_on_the_served_port() {
     for container in containers() {
         let served = manager_config(start(&container)).serving.port;
         let [port] = <[_; 1]>::try_from(container.ports.unwrap()).unwrap();
@@ -359,7 +359,7 @@ fn arguments_are_accepted_and_name_files_that_are_mounted() {
             }
             let volumes: BTreeSet<_> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
             assert_eq!(mounts.iter().map(|mount| mount.name.as_str()).collect::<BTreeSet<_>>(), volumes, "{owner}");
-            // A pod with an account finds the API server by itself; a static pod has none.
+            // A pod with an account finds the API server without a kubeconfig. A static pod has no account.
             assert_eq!(config.kube_api.kubeconfig.is_none(), spec.service_account_name.is_some(), "{owner}");
         }
     }
@@ -383,7 +383,7 @@ fn manifests_name_no_cloud_and_the_program_says_what_to_set() {
 #[test]
 fn the_fake_cloud_knows_every_node() {
     assert_eq!(component("fake")["patches"][1]["path"], "cloud-config.yaml");
-    let map: ConfigMap = one("fake/cloud-config.yaml");
+    let map: ConfigMap = only_document("fake/cloud-config.yaml");
     let [placeholder] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
     assert_eq!(map.metadata, placeholder.metadata);
     let (name, data) = (map.metadata.name.unwrap(), map.data.unwrap());
@@ -399,7 +399,7 @@ fn the_fake_cloud_knows_every_node() {
     assert!(cloud.state_file.is_none(), "the volume cannot be written");
 }
 
-/// What cloud-node-manager calls.
+/// Calls of cloud-node-manager.
 #[rustfmt::skip]
 const NODE_MANAGER_CALLS: &[RightRow] = &[
     // The informer; `ObjectWriter::get` and `PatchTarget::Object` in the node controller.
@@ -413,11 +413,11 @@ const NODE_MANAGER_CALLS: &[RightRow] = &[
 const NODE_MANAGER: &str = "cloud-node-manager";
 
 fn daemon_set(file: &str) -> DaemonSet {
-    one(&format!("{NODE_MANAGER}/{file}"))
+    only_document(&format!("{NODE_MANAGER}/{file}"))
 }
 
 #[test]
-fn the_node_manager_may_do_what_it_calls_and_no_more() {
+fn the_node_manager_has_exactly_the_rights_that_it_uses() {
     let used = needed(NODE_MANAGER_CALLS.iter().copied());
     assert_eq!(rights(&documents("cloud-node-manager/rbac.yaml")), BTreeMap::from([(NODE_MANAGER.to_owned(), used)]));
 }
@@ -443,7 +443,7 @@ fn node_managers_run_on_every_node_before_it_works() {
 }
 
 #[test]
-fn with_node_managers_the_deployment_leaves_nodes_alone() {
+fn node_managers_replace_the_node_controller() {
     let component = component(NODE_MANAGER);
     for file in component["resources"].as_array().unwrap() {
         assert!(!documents(&format!("{NODE_MANAGER}/{}", file.as_str().unwrap())).is_empty());
@@ -452,5 +452,5 @@ fn with_node_managers_the_deployment_leaves_nodes_alone() {
     assert_eq!((&patch["target"]["kind"], &patch["target"]["name"]), (&"Deployment".into(), &NAME.into()));
     let config = manager_config(start(&pod_with(&["azure", NODE_MANAGER]).containers[0]));
     assert!(!config.controllers.contains("cloud-node-controller"));
-    assert!(config.controllers.contains("cloud-node-lifecycle-controller"), "gone machines are still noticed");
+    assert!(config.controllers.contains("cloud-node-lifecycle-controller"), "deleted machines are still detected");
 }

@@ -1,4 +1,4 @@
-//! Dashboards and alerts go on: every metric that Go has and this program too has Go's name, type, labels, buckets and stability.
+//! Dashboards and alerts for Go keep working: each metric that both programs have has Go's name, type, labels, buckets and stability.
 //!
 //! Facts from `k8s.io/component-base`, `k8s.io/apiserver`, `k8s.io/cloud-provider` and `pkg/{azclient/metrics,metrics,trace}` of
 //! cloud-provider-azure. Metrics made with OpenTelemetry have no stability there; they count as alpha.
@@ -101,7 +101,7 @@ const UPSTREAM: &[(&str, MetricKind, &str, &str)] = &[
     ("cloudprovider_azure_op_failure_count", C, "ALPHA", "request resource_group subscription_id source"),
 ];
 
-/// What metrics that Go does not have begin with.
+/// Prefixes of metrics that Go does not have.
 const OWN: [&str; 2] = ["cloud_controller_manager_", "azure_arm_budget_"];
 
 /// Label `resource` of `arm_request_*` by type, from the generated clients of `pkg/azclient`.
@@ -126,23 +126,23 @@ fn labels(words: &'static str) -> BTreeSet<&'static str> {
     words.split_whitespace().collect()
 }
 
-/// How a metric of ours differs from upstream's.
+/// Returns the difference between a metric and upstream's, if there is any.
 fn difference(ours: &Metric, kind: MetricKind, stability: &str, words: &'static str) -> Option<String> {
-    let is_so = ours.help.starts_with(&format!("[{stability}] "));
+    let is_as_stable = ours.help.starts_with(&format!("[{stability}] "));
     let has: BTreeSet<&str> = ours.labels.iter().copied().collect();
-    let is_same = ours.kind == kind && is_so && has == labels(words);
+    let is_same = ours.kind == kind && is_as_stable && has == labels(words);
     (!is_same).then(|| {
         format!("{}: {:?} {:?} {}; upstream {kind:?} {words} {stability}", ours.name, ours.kind, ours.labels, ours.help)
     })
 }
 
-/// The program's metrics, and those of the providers that ship.
+/// Returns the metrics of the program and of the providers that ship.
 fn table() -> Vec<Metric> {
     CoreMetrics::TABLE.iter().copied().chain(registry().metrics()).collect()
 }
 
 #[test]
-fn names_of_all_metrics_are_unique_and_helps_carry_a_stability_level() {
+fn metric_names_are_unique_and_help_has_a_stability_level() {
     let table = table();
     let names: BTreeSet<_> = table.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), table.len());
@@ -169,7 +169,7 @@ fn metrics_of_upstream_are_the_same_here() {
 #[test]
 fn kinds_of_resources_have_the_names_of_upstreams_clients() {
     for (resource_type, label) in RESOURCES {
-        let ours = api::ALL.iter().find(|one| one.resource_type == *resource_type).map(|one| one.metric);
+        let ours = api::ALL.iter().find(|kind| kind.resource_type == *resource_type).map(|kind| kind.metric);
         assert_eq!(ours, Some(*label), "{resource_type}");
     }
 }

@@ -1,6 +1,6 @@
-//! `--node-filter-requirements`: the whole manager over the in-memory API server and the fake cloud sees the Nodes that the selector
-//! selects, and does no harm to the others. Paused clock.
-#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+//! `--node-filter-requirements`: the whole manager over the in-memory API server and the fake cloud manages the Nodes that
+//! the selector selects, and leaves all others unchanged. Paused clock.
+#![expect(clippy::unwrap_used, reason = "a test panics if its setup fails")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use cloud_controller_manager::{
     app::manager::{self, ManagerDeps, ManagerOutcome},
     metrics::Metrics,
     node::taints,
-    providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
+    providers::fake::{CallBehavior, CallName, FakeCloud, FakeConfig},
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
@@ -55,12 +55,12 @@ impl Cluster {
         self.server.create(&labels.iter().fold(node, |node, label| node.label(label, "")));
     }
 
-    /// The filter of most tests selects it no longer.
+    /// Labels the Node, so that the filter of most tests no longer selects it.
     fn hide(&self, name: &str) {
         self.server.update_with("", name, |node: &mut Node| *node = node.clone().label("on-prem", ""));
     }
 
-    /// Its kubelet reports nothing any more.
+    /// Sets `Ready` to `Unknown`, as if the kubelet had stopped reporting.
     fn silence(&self, name: &str) {
         self.server.update_with("", name, |node: &mut Node| *node = node.clone().ready("Unknown"));
     }
@@ -69,7 +69,7 @@ impl Cluster {
         self.server.get("", name)
     }
 
-    fn is_initialised(&self, name: &str) -> bool {
+    fn is_initialized(&self, name: &str) -> bool {
         !taints::is_uninitialized(&self.node(name).unwrap())
     }
 
@@ -89,26 +89,26 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 const ROUTES: &str = "--cluster-cidr=10.244.0.0/16";
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_are_not_selected_do_not_exist_and_keep_what_they_have() {
+async fn unselected_nodes_are_ignored_and_keep_their_routes() {
     let cluster = Cluster::new();
     cluster.join("ours", &[], "10.244.1.0/24");
     cluster.join("theirs", &["on-prem"], "10.244.2.0/24");
     cluster.join("moves", &[], "10.244.3.0/24");
     cluster.start(&["--node-filter-requirements=!on-prem", ROUTES]).await;
-    assert!(cluster.is_initialised("ours") && cluster.is_initialised("moves"));
-    assert!(!cluster.is_initialised("theirs"), "somebody else's");
+    assert!(cluster.is_initialized("ours") && cluster.is_initialized("moves"));
+    assert!(!cluster.is_initialized("theirs"), "a Node of another program");
     assert_eq!(cluster.routed(), names(&["ours", "moves"]));
 
-    // A Node that is not selected any more is no Node that is gone.
+    // A Node that is no longer selected does not count as deleted.
     cluster.hide("moves");
     pass(30).await;
     assert_eq!(cluster.routed(), names(&["ours", "moves"]));
     cluster.cloud.configure(|config| *config = FakeConfig::default());
     cluster.silence("moves");
     pass(3_600).await;
-    assert!(cluster.node("moves").is_some(), "its machine is nobody's business here");
+    assert!(cluster.node("moves").is_some(), "the machine of an unselected Node is not checked");
 
-    // One that is deleted loses its routes.
+    // A deleted Node loses its routes.
     cluster.server.delete::<Node>("", "moves");
     cluster.server.delete::<Node>("", "ours");
     pass(400).await;
@@ -116,12 +116,12 @@ async fn nodes_that_are_not_selected_do_not_exist_and_keep_what_they_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_hidden_while_its_machine_is_looked_for_stays() {
+async fn node_hidden_during_its_existence_check_is_kept() {
     for seconds in (4..100).step_by(8) {
         let cluster = Cluster::new();
         cluster.join("moves", &[], "10.244.3.0/24");
         cluster.start(&["--node-filter-requirements=!on-prem"]).await;
-        let slow = CallBehaviour { latency: Duration::from_secs(16), ..CallBehaviour::default() };
+        let slow = CallBehavior { latency: Duration::from_secs(16), ..CallBehavior::default() };
         cluster.cloud.configure(|config| {
             *config = FakeConfig { calls: [(CallName::InstanceExists, slow)].into(), ..FakeConfig::default() };
         });
@@ -138,7 +138,7 @@ async fn a_node_that_is_hidden_while_its_machine_is_looked_for_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hidden_node_keeps_no_routes_but_its_own() {
+async fn hidden_node_keeps_only_routes_to_its_current_cidr() {
     let cluster = Cluster::new();
     cluster.join("moves", &[], "10.244.3.0/24");
     cluster.start(&["--node-filter-requirements=!on-prem", ROUTES]).await;
@@ -155,7 +155,7 @@ async fn without_a_filter_all_nodes_are_ours() {
     cluster.join("ours", &[], "10.244.1.0/24");
     cluster.join("theirs", &["on-prem"], "10.244.2.0/24");
     cluster.start(&["--node-filter-requirements=", ROUTES]).await;
-    assert!(cluster.is_initialised("ours") && cluster.is_initialised("theirs"));
+    assert!(cluster.is_initialized("ours") && cluster.is_initialized("theirs"));
     assert_eq!(cluster.routed(), names(&["ours", "theirs"]));
 }
 
@@ -168,19 +168,19 @@ async fn services_are_watched_only_for_their_controller() {
         cluster.start(&[&format!("--controllers={controllers}"), ROUTES]).await;
         let watched = cluster.server.requests().iter().any(|request| request.resource == "services");
         assert_eq!(watched, expected, "{controllers}");
-        assert_eq!(cluster.is_initialised("ours"), controllers != "service", "{controllers}");
+        assert_eq!(cluster.is_initialized("ours"), controllers != "service", "{controllers}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fake_cloud_leads_no_cluster_of_another_cloud() {
+async fn fake_cloud_refuses_to_lead_a_cluster_of_another_cloud() {
     let cluster = Cluster::new();
     cluster.join("worker-1", &[], "10.244.0.0/24");
     let azure = json!({"metadata": {"name": "worker-2"}, "spec": {"providerID": "azure:///subscriptions/s"}});
     cluster.server.create::<Node>(&serde_json::from_value(azure).unwrap());
     let ended = manager::run(cluster.parts(&["--configure-cloud-routes=false"]), &cluster.stop).await;
     assert_eq!(ended.unwrap(), ManagerOutcome::ClusterRefused);
-    assert!(!cluster.is_initialised("worker-1"), "nothing was written");
+    assert!(!cluster.is_initialized("worker-1"), "nothing was written");
 }
 
 #[tokio::test(start_paused = true)]

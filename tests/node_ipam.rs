@@ -1,5 +1,5 @@
 //! Pod CIDRs: the whole manager over the in-memory API server and the fake cloud. Paused clock.
-#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+#![expect(clippy::unwrap_used, reason = "a test panics if its setup fails")]
 
 #[path = "node_ipam/crashes.rs"]
 mod crashes;
@@ -7,8 +7,8 @@ mod crashes;
 mod double_allocation;
 use crate::mortal;
 use crate::seeds;
-#[path = "node_ipam/world.rs"]
-mod world;
+#[path = "node_ipam/cluster.rs"]
+mod cluster;
 
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ use cloud_controller_manager::{
         objects::{NodeExt, uninitialized_node},
     },
 };
+use cluster::*;
 use k8s_openapi::api::core::v1::Event;
-use world::*;
 
 fn patches(request: &RequestRecord) -> bool {
     request.resource == "nodes" && request.verb == Verb::Patch
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_patch_that_initialises_a_node_brings_its_pod_cidrs() {
+async fn initializing_patch_includes_the_pod_cidrs() {
     let cluster = Cluster::new();
     (0..20).for_each(|index| cluster.join(&format!("n{index}"), Taint::Uninitialized));
     cluster.start(&["--cluster-cidr=10.244.0.0/16,fd00:10::/48"]);
@@ -41,7 +41,7 @@ async fn the_patch_that_initialises_a_node_brings_its_pod_cidrs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_are_not_initialised_here_get_them_by_themselves() {
+async fn nodes_initialized_elsewhere_get_a_separate_patch() {
     let all: &[(&str, Taint)] = &[("new", Taint::Uninitialized), ("old", Taint::None)];
     for (controllers, has_machines, nodes) in [("*,-cloud-node", true, all), ("*", false, &all[..1])] {
         let cluster = Cluster::new();
@@ -55,7 +55,7 @@ async fn nodes_that_are_not_initialised_here_get_them_by_themselves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_flag_nobody_gets_any() {
+async fn without_the_flag_no_node_gets_a_pod_cidr() {
     let cluster = Cluster::new();
     cluster.start_without(&["--cluster-cidr=10.244.0.0/16"]);
     cluster.join("n", Taint::Uninitialized);
@@ -64,58 +64,58 @@ async fn without_the_flag_nobody_gets_any() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exhausted_range_is_told_and_a_block_that_comes_back_is_used() {
+async fn exhausted_range_is_reported_and_freed_blocks_are_reused() {
     let cluster = Cluster::new();
     cluster.start(&["--cluster-cidr=10.244.0.0/22", "--service-cluster-ip-range=10.244.1.0/24"]);
     for name in ["a", "b", "c"] {
         cluster.join(name, Taint::Uninitialized);
         cluster.until(|cluster| cluster.cidr(name).is_some(), "given a CIDR").await;
     }
-    assert_eq!(cluster.taken(), ["10.244.0.0/24", "10.244.2.0/24", "10.244.3.0/24"]);
+    assert_eq!(cluster.allocated(), ["10.244.0.0/24", "10.244.2.0/24", "10.244.3.0/24"]);
     cluster.join("d", Taint::Uninitialized);
-    cluster.until(|cluster| cluster.events("d").contains(&"CIDRNotAvailable".to_owned()), "told").await;
+    cluster.until(|cluster| cluster.events("d").contains(&"CIDRNotAvailable".to_owned()), "reported").await;
     assert_eq!(cluster.cidr("d"), None);
     let free = cluster.cidr("b").unwrap();
     cluster.server.delete::<k8s_openapi::api::core::v1::Node>("", "b");
     cluster.until(|cluster| cluster.cidr("d").as_ref() == Some(&free), "given the block of b").await;
     let events: Vec<Event> = cluster.server.list();
-    let told = events.iter().find(|event| event.reason.as_deref() == Some("CIDRNotAvailable")).unwrap();
-    assert_eq!(told.message.as_deref(), Some("Node d status is now: CIDRNotAvailable"));
-    assert_eq!(told.type_.as_deref(), Some("Normal"));
-    assert_eq!(told.source.as_ref().unwrap().component.as_deref(), Some("cidrAllocator"));
+    let event = events.iter().find(|event| event.reason.as_deref() == Some("CIDRNotAvailable")).unwrap();
+    assert_eq!(event.message.as_deref(), Some("Node d status is now: CIDRNotAvailable"));
+    assert_eq!(event.type_.as_deref(), Some("Normal"));
+    assert_eq!(event.source.as_ref().unwrap().component.as_deref(), Some("cidrAllocator"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_goes_on_with_what_nodes_have() {
+async fn restart_keeps_the_pod_cidrs_of_nodes() {
     let cluster = Cluster::new();
     let first = cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
     (0..5).for_each(|index| cluster.join(&format!("a{index}"), Taint::Uninitialized));
     cluster.until_all_have_cidrs(1).await;
-    let before = cluster.taken();
+    let before = cluster.allocated();
     first.kill();
     (0..5).for_each(|index| cluster.join(&format!("b{index}"), Taint::Uninitialized));
     cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
     cluster.until_all_have_cidrs(1).await;
-    assert_eq!(cluster.taken().len(), 10);
-    assert!(before.iter().all(|cidr| cluster.taken().contains(cidr)));
+    assert_eq!(cluster.allocated().len(), 10);
+    assert!(before.iter().all(|cidr| cluster.allocated().contains(cidr)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_takes_no_pod_cidrs_does_not_keep_nodes_from_being_initialised() {
+async fn rejected_pod_cidrs_do_not_block_initialization() {
     let cluster = Cluster::new();
-    // Of each patch of the object that has pod CIDRs; the body is seen by nobody, so that the first one stands for it.
+    // The first patch of the object sets pod CIDRs. A fault cannot match the body of a request, so it is selected by order.
     cluster.start(&["--cluster-cidr=10.244.0.0/16"]);
     pass(5).await;
     let is_object = |request: &RequestRecord| patches(request) && request.subresource.is_empty();
     cluster.server.faults().fail_next(1, 422, is_object);
     cluster.server.faults().fail_every(422, move |request| is_object(request) && request.user_agent.contains("ipam"));
     cluster.join("n", Taint::Uninitialized);
-    cluster.until(|cluster| cluster.is_initialised("n"), "initialised").await;
-    cluster.until(|cluster| cluster.cidr("n").is_some(), "given a CIDR by itself").await;
+    cluster.until(|cluster| cluster.is_initialized("n"), "initialized").await;
+    cluster.until(|cluster| cluster.cidr("n").is_some(), "given a CIDR by a separate patch").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cloud_says_how_large_blocks_are() {
+async fn the_cloud_sets_the_block_sizes() {
     let cluster = Cluster::new();
     for (name, ipv4, ipv6) in [("big", Some(22), None), ("small", Some(26), Some(68)), ("plain", None, None)] {
         cluster.cloud.change_instance(name, |spec| spec.pod_cidr_masks = PodCidrMaskSizes { ipv4, ipv6 });
@@ -136,21 +136,21 @@ async fn the_cloud_says_how_large_blocks_are() {
     cluster.assert_disjoint();
 }
 
-/// Blocks that the flags could not give; a set without tags gets what the flags say, which does not fit.
+/// The block of the cloud's size fits into the range; that of the flags' size, which applies without tags, does not.
 #[tokio::test(start_paused = true)]
-async fn a_small_cluster_cidr_is_enough_where_the_cloud_says_the_sizes() {
+async fn small_cluster_cidr_fits_the_block_sizes_of_the_cloud() {
     let cluster = Cluster::new();
     cluster.cloud.change_instance("small", |spec| spec.pod_cidr_masks = PodCidrMaskSizes { ipv4: Some(28), ipv6: None });
     cluster.start(&["--cluster-cidr=10.244.0.0/26", "--cidr-allocator-type=CloudAllocator"]);
     cluster.join("plain", Taint::Uninitialized);
-    cluster.until(|cluster| cluster.events("plain").contains(&"CIDRNotAvailable".to_owned()), "told").await;
+    cluster.until(|cluster| cluster.events("plain").contains(&"CIDRNotAvailable".to_owned()), "reported").await;
     cluster.join("small", Taint::Uninitialized);
     cluster.until(|cluster| cluster.cidr("small").as_deref() == Some("10.244.0.0/28"), "given a CIDR").await;
     assert_eq!(cluster.cidr("plain"), None);
 }
 
-/// Upstream: `TestRetryAllocatingPodCidr`. Each block is tried three times. One that the API server did not take is followed by the next
-/// one; after an answer that leaves it open, the Node keeps its block.
+/// Upstream: `TestRetryAllocatingPodCidr`. Each block is tried three times. After a rejection, the next block follows. After a response
+/// that leaves the outcome open, the Node keeps its block.
 #[tokio::test(start_paused = true)]
 async fn a_block_that_is_refused_is_followed_by_the_next_one() {
     for (code, expected) in [(409, "127.123.234.12/30"), (429, "127.123.234.12/30"), (500, "127.123.234.0/30")] {
@@ -171,7 +171,7 @@ async fn a_block_that_is_refused_is_followed_by_the_next_one() {
     }
 }
 
-/// One is listed at the start, one comes later.
+/// One claim is in the first list, the other arrives later.
 #[tokio::test(start_paused = true)]
 async fn oversized_claims_are_reported_and_reserve_nothing() {
     let cluster = Cluster::new();
@@ -201,7 +201,7 @@ async fn a_node_that_is_hidden_keeps_its_block() {
     cluster.label("a", "on-prem");
     cluster.join("c", Taint::Uninitialized);
     pass(300).await;
-    assert_eq!(cluster.cidr("c"), None, "a is there, though nobody sees it");
+    assert_eq!(cluster.cidr("c"), None, "a exists, although it is hidden");
     let block = cluster.cidr("a").unwrap();
     cluster.server.delete::<k8s_openapi::api::core::v1::Node>("", "a");
     cluster.until(|cluster| cluster.cidr("c").as_ref() == Some(&block), "given the block of a").await;
@@ -219,7 +219,7 @@ async fn five_thousand_nodes_cost_no_more_requests_than_without() {
         } else {
             cluster.start_without(&flags)
         }
-        cluster.until(|cluster| cluster.all_initialised(), "initialised").await;
+        cluster.until(|cluster| cluster.all_initialized(), "initialized").await;
         pass(60).await;
         if allocates {
             cluster.until_all_have_cidrs(1).await;

@@ -1,6 +1,6 @@
 //! cloud-node-manager in process: on the in-memory API server, the simulated Azure with a metadata service for each machine, and the
 //! fake cloud. Mostly on a paused clock.
-#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+#![expect(clippy::unwrap_used, reason = "a test panics if its setup fails")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,8 +35,8 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::{Event, Node};
 
-#[path = "node_manager/lies.rs"]
-mod lies;
+#[path = "node_manager/false_metadata.rs"]
+mod false_metadata;
 #[path = "node_manager/ownership.rs"]
 mod ownership;
 
@@ -49,9 +49,9 @@ fn clock() -> Clock {
     Clock::manual("2026-01-01T00:00:00Z".parse().unwrap())
 }
 
-/// A cluster on machines of the simulated Azure.
+/// Cluster on machines of the simulated Azure.
 struct Cluster {
-    world: World,
+    simulation: World,
     server: ApiServer,
     stop: Shutdown,
 }
@@ -64,28 +64,28 @@ impl Drop for Cluster {
 
 impl Cluster {
     fn new(topology: Topology) -> Self {
-        let world = World::new(topology, AzureOptions::default(), clock()).unwrap();
-        Self::on(&world)
+        let simulation = World::new(topology, AzureOptions::default(), clock()).unwrap();
+        Self::on(&simulation)
     }
 
-    /// Another cluster on the same machines.
-    fn on(world: &World) -> Self {
-        Self { world: world.clone(), server: ApiServer::new(clock()), stop: Shutdown::new() }
+    /// Creates another cluster on the same machines.
+    fn on(simulation: &World) -> Self {
+        Self { simulation: simulation.clone(), server: ApiServer::new(clock()), stop: Shutdown::new() }
     }
 
     fn names(&self) -> Vec<String> {
-        self.world.machines().iter().map(|machine| machine.computer_name()).collect()
+        self.simulation.machines().iter().map(|machine| machine.computer_name()).collect()
     }
 
     fn register(&self, change: impl Fn(Node) -> Node) {
-        for node in self.world.uninitialized_nodes() {
+        for node in self.simulation.uninitialized_nodes() {
             self.server.create(&change(node));
         }
     }
 
-    /// A node manager with the metadata service of its machine.
+    /// Starts a node manager with the metadata service of its machine.
     fn manage(&self, name: &str, settings: NodeManagerSettings) -> Azure {
-        let metadata = self.world.machine_metadata(name, Vec::new()).unwrap();
+        let metadata = self.simulation.machine_metadata(name, Vec::new()).unwrap();
         let service = MetadataService::new(IMDS, metadata.transport());
         self.manage_with(name, settings, Arc::new(LocalMachineCloud::new(service, settings.max_age())));
         metadata
@@ -106,7 +106,7 @@ impl Cluster {
         tokio::spawn(async move { manager.run(&stop).await });
     }
 
-    /// The node controller over ARM.
+    /// Starts the node controller, which reads ARM.
     async fn manage_centrally(&self) {
         let metrics = Arc::new(Metrics::new().unwrap());
         let mut informers = Informers::new(Informer::new(prune_node), Informer::new(|_| ()));
@@ -118,7 +118,7 @@ impl Cluster {
             clock: clock(),
             metrics: Arc::clone(&metrics),
         };
-        let cloud = arm(&self.world, AzureCloud::new);
+        let cloud = arm(&self.simulation, AzureCloud::new);
         let provider = ProviderContext {
             client: self.server.client(),
             leadership: Leadership::unopposed(),
@@ -151,9 +151,9 @@ impl Cluster {
         self.server.get("", name).unwrap()
     }
 
-    /// The machine gets another address; answers how long it took until its Node had it.
+    /// Moves the machine to another address. Returns how long it takes until its Node has it.
     async fn move_address(&self, name: &str, address: &str) -> Duration {
-        self.world.move_address(name, address.parse().unwrap()).unwrap();
+        self.simulation.move_address(name, address.parse().unwrap()).unwrap();
         let moved = tokio::time::Instant::now();
         let has = |server: &ApiServer| {
             let node: Node = server.get("", name).unwrap();
@@ -163,14 +163,14 @@ impl Cluster {
         moved.elapsed()
     }
 
-    async fn until(&self, what: &str, condition: impl Fn(&ApiServer) -> bool) {
+    async fn until(&self, description: &str, condition: impl Fn(&ApiServer) -> bool) {
         let waited = tokio::time::timeout(Duration::from_secs(3600), self.server.wait_until(condition)).await;
-        assert!(waited.is_ok(), "not within an hour: {what}");
+        assert!(waited.is_ok(), "not within an hour: {description}");
     }
 
     async fn until_initialized(&self) {
         let all = |server: &ApiServer| server.list::<Node>().iter().all(|node| !taints::is_uninitialized(node));
-        self.until("all nodes are initialised", all).await;
+        self.until("all nodes are initialized", all).await;
     }
 
     fn node_writes(&self) -> Vec<(String, String)> {
@@ -196,15 +196,15 @@ fn for_one_node(
     AzureCloud::for_one_node(config, environment, transport, SETTINGS.max_age())
 }
 
-fn arm(world: &World, new: New) -> AzureCloud {
+fn arm(simulation: &World, new: New) -> AzureCloud {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("azure.json");
-    std::fs::write(&file, world.config().to_string()).unwrap();
+    std::fs::write(&file, simulation.config().to_string()).unwrap();
     let config = ProviderConfig { cloud_config: Some(file), ..ProviderConfig::default() };
-    new(&config, BTreeMap::new(), world.azure().transport()).unwrap()
+    new(&config, BTreeMap::new(), simulation.azure().transport()).unwrap()
 }
 
-/// Fifty machines of every kind.
+/// Returns fifty machines, some of every kind.
 fn fifty() -> Topology {
     Topology::new()
         .pool(Pool::new(PoolKind::Uniform, "zonal", 10).zones(&["1", "2", "3"]).public_ips())
@@ -215,13 +215,13 @@ fn fifty() -> Topology {
         .pool(Pool::new(PoolKind::Standalone, "lone", 7).public_ips())
 }
 
-/// Takes the deprecated labels out of `node` and counts them.
+/// Removes the deprecated labels of `node` and counts them.
 fn take_deprecated_labels(node: &mut Node) -> usize {
     let labels = node.metadata.labels.get_or_insert_default();
     [LABEL_ZONE_BETA, LABEL_REGION_BETA, LABEL_INSTANCE_TYPE_BETA].iter().filter_map(|key| labels.remove(*key)).count()
 }
 
-/// All that is left of a Node apart from what every API server makes up.
+/// Returns the Node without the fields that each API server sets itself.
 fn comparable(mut node: Node) -> Node {
     node.metadata.uid = None;
     node.metadata.resource_version = None;
@@ -230,7 +230,7 @@ fn comparable(mut node: Node) -> Node {
     node
 }
 
-/// Both modes, each on a cluster of its own on the same machines, leave the same Nodes behind.
+/// Checks that both modes write the same Nodes, each on its own cluster with the same machines.
 async fn both_modes_agree(topology: Topology, change: fn(Node) -> Node) {
     let local = Cluster::new(topology);
     local.register(change);
@@ -238,19 +238,19 @@ async fn both_modes_agree(topology: Topology, change: fn(Node) -> Node) {
     let services: Vec<Azure> = local.names().iter().map(|name| local.manage(name, SETTINGS)).collect();
     local.until_initialized().await;
     assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
-    assert!(local.world.azure().requests().is_empty(), "ARM was asked");
+    assert!(local.simulation.azure().requests().is_empty(), "requests to ARM");
     assert!(services.iter().all(|service| service.requests().len() == 2), "two documents each");
-    for (who, whom) in local.node_writes() {
-        assert_eq!(who, whom, "a node manager writes its own Node and no other");
+    for (writer, node) in local.node_writes() {
+        assert_eq!(writer, node, "a node manager writes its own Node and no other");
     }
     assert_eq!(local.node_writes().len(), 2 * local.names().len(), "addresses, then the rest");
 
-    let central = Cluster::on(&local.world);
+    let central = Cluster::on(&local.simulation);
     central.register(change);
     central.manage_centrally().await;
     central.until_initialized().await;
     for name in local.names() {
-        // Go's central mode sets the deprecated labels, its cloud-node-manager does with a flag only.
+        // Go's central mode sets the deprecated labels. Its cloud-node-manager sets them only with a flag.
         let (mut own, mut described) = (local.node(&name), central.node(&name));
         assert_eq!((take_deprecated_labels(&mut own), take_deprecated_labels(&mut described)), (0, 3), "{name}");
         assert_eq!(comparable(own), comparable(described), "{name}");
@@ -261,14 +261,14 @@ async fn both_modes_agree(topology: Topology, change: fn(Node) -> Node) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fifty_nodes_initialise_themselves_as_the_central_mode_would() {
+async fn fifty_nodes_initialize_themselves_like_the_central_mode() {
     both_modes_agree(fifty(), |node| node).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_they_do_with_both_families() {
-    // Kubelet was told to use both, without which the central mode tells one, as upstream's does.
-    let told = |mut node: Node| {
+async fn dual_stack_nodes_initialize_like_the_central_mode() {
+    // The kubelet is configured with both families. Otherwise the central mode reports one, as upstream does.
+    let with_both_addresses = |mut node: Node| {
         let slot: u32 = node.spec.as_ref().unwrap().pod_cidr.as_ref().unwrap().split('.').nth(2).unwrap().parse().unwrap();
         let addresses = format!("fd00:10::{:x},10.224.0.{}", slot + 4, slot + 4);
         node.metadata.annotations.get_or_insert_default().insert(ANNOTATION_PROVIDED_NODE_IP.into(), addresses);
@@ -278,10 +278,10 @@ async fn so_they_do_with_both_families() {
         .dual_stack()
         .pool(Pool::new(PoolKind::Uniform, "pool1", 3).zones(&["1", "2", "3"]).public_ips())
         .pool(Pool::new(PoolKind::Flexible, "flex", 2));
-    both_modes_agree(topology, told).await;
+    both_modes_agree(topology, with_both_addresses).await;
 }
 
-fn one() -> Cluster {
+fn single_node_cluster() -> Cluster {
     let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 1).zones(&["1"])));
     cluster.register(|node| node);
     cluster
@@ -289,13 +289,14 @@ fn one() -> Cluster {
 
 const NODE: &str = "pool1000000";
 
-/// The service is down, slow or answers something else: the taint stays, an event says why, and it recovers by itself.
+/// While the metadata service is down, slow or returns something else, the taint remains and an event gives the reason. The Node
+/// recovers without help.
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_the_metadata_service_is_told_and_waited_out() {
+async fn metadata_outage_is_reported_until_the_service_recovers() {
     for (fault, reason) in [
         (Fault::new(Effect::NoConnection), "no connection"),
-        (Fault::new(Effect::Hang), "no answer within 10 s"),
-        (Fault::new(Effect::Delay(Duration::from_secs(60))), "no answer within 10 s"),
+        (Fault::new(Effect::Hang), "no response within 10 s"),
+        (Fault::new(Effect::Delay(Duration::from_secs(60))), "no response within 10 s"),
         (Fault::new(Effect::Garbage), "not the requested document"),
         (Fault::new(Effect::Truncated), "not the requested document"),
         (Fault::refuse(400, "BadRequest"), "HTTP 400"),
@@ -303,7 +304,7 @@ async fn an_outage_of_the_metadata_service_is_told_and_waited_out() {
         (Fault::refuse(500, "InternalServerError"), "HTTP 500"),
         (Fault::refuse(429, "TooManyRequests"), "HTTP 429"),
     ] {
-        let cluster = one();
+        let cluster = single_node_cluster();
         let metadata = cluster.manage(NODE, SETTINGS);
         metadata.add_fault(fault);
         let says = |server: &ApiServer| {
@@ -314,19 +315,19 @@ async fn an_outage_of_the_metadata_service_is_told_and_waited_out() {
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert!(taints::is_uninitialized(&cluster.node(NODE)), "{reason}");
         assert!(cluster.node_writes().is_empty(), "{reason}");
-        let asked = metadata.requests().len();
-        assert!(asked < 400, "{reason}: {asked} requests in ten minutes");
+        let requests = metadata.requests().len();
+        assert!(requests < 400, "{reason}: {requests} requests in ten minutes");
 
         metadata.faults().clear();
-        let mended = tokio::time::Instant::now();
+        let cleared = tokio::time::Instant::now();
         cluster.until_initialized().await;
-        assert!(mended.elapsed() < Duration::from_secs(90), "{reason}: {:?}", mended.elapsed());
+        assert!(cleared.elapsed() < Duration::from_secs(90), "{reason}: {:?}", cleared.elapsed());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_address_arrives_within_the_period() {
-    let cluster = one();
+    let cluster = single_node_cluster();
     let metadata = cluster.manage(NODE, SETTINGS);
     cluster.until_initialized().await;
     for address in ["10.224.7.7", "10.224.8.8"] {
@@ -340,11 +341,11 @@ async fn a_changed_address_arrives_within_the_period() {
     assert_eq!(cluster.node_writes().len(), before.1, "nothing changed, nothing is written");
 }
 
-/// Also when answers would stand as long as the period lasts, and take their time.
+/// This also holds if cached documents are valid for the whole period and responses are slow.
 #[tokio::test(start_paused = true)]
 async fn a_changed_address_arrives_within_a_short_period() {
     let period = Duration::from_secs(30);
-    let cluster = one();
+    let cluster = single_node_cluster();
     let metadata = cluster.manage(NODE, NodeManagerSettings { status_update_frequency: period, ..SETTINGS });
     metadata.add_fault(Fault::new(Effect::Delay(Duration::from_millis(200))));
     cluster.until_initialized().await;
@@ -356,31 +357,31 @@ async fn a_changed_address_arrives_within_a_short_period() {
     }
 }
 
-/// Few reads, about one Node.
+/// The node manager sends few reads, all about its own Node.
 #[tokio::test(start_paused = true)]
-async fn without_metadata_service_few_reads_of_arm_are_enough() {
+async fn without_metadata_service_few_reads_of_arm_suffice() {
     for (name, most) in [("zonal000003", 6), ("flex000002", 8), ("avset-1", 4), ("lone-2", 5)] {
         let cluster = Cluster::new(fifty());
         cluster.register(|node| node);
-        cluster.world.azure().clear_requests();
-        cluster.manage_with(name, SETTINGS, Arc::new(arm(&cluster.world, for_one_node)));
+        cluster.simulation.azure().clear_requests();
+        cluster.manage_with(name, SETTINGS, Arc::new(arm(&cluster.simulation, for_one_node)));
         let is_done = |server: &ApiServer| !taints::is_uninitialized(&server.get("", name).unwrap());
         cluster.until(name, is_done).await;
-        let reads = cluster.world.azure().requests();
+        let reads = cluster.simulation.azure().requests();
         let reads: Vec<_> = reads.iter().filter(|request| request.path.starts_with("/subscriptions/")).collect();
         assert!(reads.len() <= most, "{name}: {reads:#?}");
         assert!(reads.iter().all(|read| read.method == "GET"));
 
         tokio::time::sleep(PERIOD * 3 / 2).await;
-        cluster.world.azure().clear_requests();
+        cluster.simulation.azure().clear_requests();
         let moved = cluster.move_address(name, "10.224.77.7").await;
         assert!(moved <= PERIOD, "{name}: {moved:?}");
-        let reads = cluster.world.azure().requests().len();
+        let reads = cluster.simulation.azure().requests().len();
         assert!(reads <= 4, "{name}: {reads} reads");
     }
 }
 
-/// A misconfiguration: the same Nodes are looked after by both.
+/// A misconfiguration: both modes manage the same Nodes.
 #[tokio::test(start_paused = true)]
 async fn both_modes_at_once_do_not_fight() {
     let cluster = Cluster::new(fifty());
@@ -390,13 +391,13 @@ async fn both_modes_at_once_do_not_fight() {
     cluster.until_initialized().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let initial = cluster.node_writes().len();
-    // Whoever comes second may have decided before it heard of the first: the server refuses that, by the resource version.
+    // The second writer may have decided before it saw the first write. Then the server rejects it by the resource version.
     assert!(initial <= 4 * cluster.names().len(), "{initial} writes for 50 nodes");
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(cluster.node_writes().len(), initial, "an hour later: {:?}", cluster.node_writes().split_off(initial));
 }
 
-/// Of two families the metadata service tells both, ARM one; nobody takes away what the other has written.
+/// The metadata service reports both families, ARM one. Neither mode removes addresses that the other has written.
 #[tokio::test(start_paused = true)]
 async fn both_modes_at_once_do_not_fight_over_families() {
     let cluster = Cluster::new(Topology::new().dual_stack().pool(Pool::new(PoolKind::Uniform, "pool1", 3).public_ips()));
@@ -413,8 +414,8 @@ async fn both_modes_at_once_do_not_fight_over_families() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_taint_waits_for_the_route_if_asked_to() {
-    let cluster = one();
+async fn with_wait_routes_the_taint_remains_until_there_is_a_route() {
+    let cluster = single_node_cluster();
     cluster.manage(NODE, NodeManagerSettings { wait_routes: true, ..SETTINGS });
     let network = |server: &ApiServer| {
         let node: Node = server.get("", NODE).unwrap();
@@ -425,7 +426,10 @@ async fn the_taint_waits_for_the_route_if_asked_to() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let node = cluster.node(NODE);
     assert!(taints::is_uninitialized(&node));
-    assert!(cloud_controller_manager::node::provider_id(&node).is_some(), "whoever makes the route finds the machine");
+    assert!(
+        cloud_controller_manager::node::provider_id(&node).is_some(),
+        "the route controller needs the id to find the machine"
+    );
     let condition = network(&cluster.server).unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_deref()), ("True", Some("NodeInitialization")));
     assert_eq!(cluster.node_writes().len(), 3, "addresses, labels and id, the condition");
@@ -438,12 +442,12 @@ async fn the_taint_waits_for_the_route_if_asked_to() {
     let routed = tokio::time::Instant::now();
     cluster.until_initialized().await;
     assert!(routed.elapsed() < Duration::from_secs(1));
-    assert_eq!(network(&cluster.server).unwrap().status, "False", "what the route controller says stays");
+    assert_eq!(network(&cluster.server).unwrap().status, "False", "the condition of the route controller is kept");
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_provider_can_offer_its_own_source() {
-    let cluster = one();
+    let cluster = single_node_cluster();
     let cloud = FakeCloud::new(FakeConfig::default());
     let addresses = vec![NodeAddress { type_: AddressType::InternalIP, address: "10.9.9.9".into() }];
     cloud.add_instance(NODE, InstanceSpec { addresses, ..InstanceSpec::default() });

@@ -1,4 +1,4 @@
-//! The built program as a process: bad files end it with one line that shows no secret, signals end it in good order.
+//! The built program as a process: bad files end it with one line without secrets, signals end it cleanly.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -18,7 +18,7 @@ fn program() -> Command {
     command
 }
 
-/// The exit code, and the only line that the program wrote besides its log.
+/// Returns the exit code, and the only line that the program wrote outside of its log.
 fn complaint(output: &Output) -> (Option<i32>, String) {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!text.contains("t0k3n"), "a secret is shown: {text}");
@@ -29,7 +29,7 @@ fn complaint(output: &Output) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_bad_file_ends_it_with_one_line_that_names_the_flag() {
+fn bad_file_ends_the_program_and_is_reported_with_its_flag() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let kubeconfig = format!("--kubeconfig={}", path("good"));
@@ -48,7 +48,7 @@ fn a_bad_file_ends_it_with_one_line_that_names_the_flag() {
     }
 }
 
-/// Starts with `kubeconfig` in `folder` and a secure port that is closed.
+/// Returns a command with a kubeconfig in `folder` for `server`, and without a secure port.
 fn candidate(folder: &Path, server: &str) -> Command {
     let kubeconfig = folder.join("kubeconfig");
     fs::write(&kubeconfig, KUBECONFIG.replace("http://127.0.0.1:1", server)).unwrap();
@@ -60,7 +60,7 @@ fn candidate(folder: &Path, server: &str) -> Command {
 }
 
 #[test]
-fn a_server_whose_name_cannot_be_looked_up_is_named_and_tried_again() {
+fn unresolvable_server_name_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = candidate(folder.path(), "https://nothing.invalid:6443");
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -74,20 +74,20 @@ fn a_server_whose_name_cannot_be_looked_up_is_named_and_tried_again() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_stops_nothing() {
+fn log_that_cannot_be_written_does_not_stop_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = candidate(folder.path(), &format!("http://{}", server.local_addr().unwrap()));
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut child = command.arg("--v=10").stderr(full).spawn().unwrap();
     drop(server.accept().unwrap());
-    let _again = server.accept().unwrap();
+    let _retry = server.accept().unwrap();
     terminate(&child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn what_was_asked_for_and_cannot_be_written_is_an_error() {
+fn output_that_cannot_be_written_is_an_error() {
     for arguments in [&["completion", "bash"][..], &["--version"]] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"));
@@ -98,7 +98,7 @@ fn what_was_asked_for_and_cannot_be_written_is_an_error() {
     }
 }
 
-/// A manager whose API server takes connections and never answers; it is a candidate when this returns.
+/// Starts a manager whose API server accepts connections and never responds. Returns when the manager tries to acquire the lease.
 fn waiting(folder: &Path, server: &TcpListener) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut command = candidate(folder, &format!("http://{}", server.local_addr().unwrap()));
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -107,7 +107,7 @@ fn waiting(folder: &Path, server: &TcpListener) -> (Child, BufReader<std::proces
     (child, log)
 }
 
-/// The next line with `text`.
+/// Returns the next line with `text`.
 fn read_until(log: &mut impl BufRead, text: &str) -> String {
     let mut all = String::new();
     loop {
@@ -125,17 +125,17 @@ fn terminate(child: &Child) {
 }
 
 #[test]
-fn one_signal_ends_in_good_order_and_a_second_one_at_once() {
+fn first_signal_ends_cleanly_and_a_second_immediately() {
     let folder = tempfile::tempdir().unwrap();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (mut patient, _log) = waiting(folder.path(), &server);
-    terminate(&patient);
-    assert_eq!(patient.wait().unwrap().code(), Some(0));
+    let (mut first, _log) = waiting(folder.path(), &server);
+    terminate(&first);
+    assert_eq!(first.wait().unwrap().code(), Some(0));
 
-    let (mut hurried, mut log) = waiting(folder.path(), &server);
-    terminate(&hurried);
+    let (mut second, mut log) = waiting(folder.path(), &server);
+    terminate(&second);
     read_until(&mut log, "stopping");
-    terminate(&hurried);
-    assert_eq!(hurried.wait().unwrap().code(), Some(1));
+    terminate(&second);
+    assert_eq!(second.wait().unwrap().code(), Some(1));
     read_until(&mut log, "a second signal");
 }

@@ -13,7 +13,7 @@ use cloud_controller_manager::{
 
 use crate::conformance::example::provider::{ExampleMetrics, FLAGS, REGION};
 
-/// What the factory was given, in its error.
+/// Fails with the value of the flag that it was given.
 fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     Err(CloudError::invalid(config.flags.read(&REGION)))
 }
@@ -66,12 +66,12 @@ fn the_flag_is_in_the_help_and_on_the_reference_page() {
         section.contains("| `--example-region` | `string` | `north` | yes |  |  |  | Region of the machines. |"),
         "{section}"
     );
-    assert!(section.contains("`--node-filter-requirements`"), "what all providers share stands below: {section}");
+    assert!(section.contains("`--node-filter-requirements`"), "flags that all providers share follow: {section}");
     assert!(!page.contains("## Azure"), "Azure is not in this program");
 }
 
 #[test]
-fn mistakes_are_told_as_for_any_flag() {
+fn usage_errors_are_reported_as_for_other_flags() {
     let complaint = |words: &[&str]| parse(&registry(), words).unwrap_err().to_string();
     assert_eq!(complaint(&["--example-regio=x"]), "unknown flag --example-regio: did you mean --example-region?");
     assert_eq!(complaint(&["--example-region"]), "--example-region <string> needs a value");
@@ -80,7 +80,7 @@ fn mistakes_are_told_as_for_any_flag() {
 }
 
 #[test]
-fn a_value_of_the_wrong_kind_is_told_as_for_any_flag() {
+fn invalid_value_is_reported_as_for_other_flags() {
     mod counted {
         cloud_controller_manager::flags::declare_flags! {
             COUNT: i32 = "example-count" "1" "A number.";
@@ -88,17 +88,17 @@ fn a_value_of_the_wrong_kind_is_told_as_for_any_flag() {
     }
     let registry = registry().with_flags("More", counted::FLAGS);
     let error = parse(&registry, &["--example-count=x"]).unwrap_err().to_string();
-    assert!(error.starts_with("invalid value \"x\" for --example-count: want a whole number"), "{error}");
+    assert!(error.starts_with("invalid value \"x\" for --example-count: expected a whole number"), "{error}");
 }
 
 #[test]
-fn a_name_that_exists_is_refused() {
-    mod taken {
+fn duplicate_flag_name_is_refused() {
+    mod duplicate {
         cloud_controller_manager::flags::declare_flags! {
             CLUSTER: String = "cluster-name" "" "Another name of the cluster.";
         }
     }
-    let registry = registry().with_flags("More", taken::FLAGS);
+    let registry = registry().with_flags("More", duplicate::FLAGS);
     let error = parse(&registry, &[]).unwrap_err().to_string();
     assert!(error.contains("two flags are called \"cluster-name\""), "{error}");
 }

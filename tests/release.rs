@@ -1,5 +1,5 @@
-//! What a release is made of: the bill of materials and the image that is written without a daemon, by the scripts behind `make sbom`
-//! and `make oci`. A small file with the head of a static binary stands in for the program. Also the report of `make timings`.
+//! Parts of a release: the bill of materials and the image that is written without a daemon, by the scripts behind `make sbom` and
+//! `make oci`. A small file with the head of a static binary replaces the program. Also the report of `make timings`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const AMD64: u8 = 62;
 const ARM64: u8 = 183;
-const MADE: &str = "1700000000";
+const BUILD_TIME: &str = "1700000000";
 const PROGRAM: &str = "usr/local/bin/cloud-controller-manager";
 
 fn root() -> &'static Path {
@@ -27,16 +27,16 @@ fn root() -> &'static Path {
 
 fn script(name: &str) -> Command {
     let mut command = Command::new(root().join(".ci").join(name));
-    command.env("CCM_VERSION", "v1.2.3-rc.1").env("REVISION", "abc").env("SOURCE_DATE_EPOCH", MADE);
+    command.env("CCM_VERSION", "v1.2.3-rc.1").env("REVISION", "abc").env("SOURCE_DATE_EPOCH", BUILD_TIME);
     command
 }
 
-fn done(output: &Output) -> String {
+fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The head of an ELF file for a machine, with one program header of this kind.
+/// Returns the head of an ELF file for a machine, with one program header of this kind.
 fn binary(machine: u8, kind: u8) -> Vec<u8> {
     let mut head = vec![0; 64 + 56];
     head[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -44,7 +44,7 @@ fn binary(machine: u8, kind: u8) -> Vec<u8> {
     head
 }
 
-/// A folder in which images are written.
+/// Folder in which images are written.
 struct Workshop(TempDir);
 
 impl Workshop {
@@ -90,7 +90,7 @@ impl Workshop {
         serde_json::from_slice(&fs::read(self.path("oci/index.json")).unwrap()).unwrap()
     }
 
-    /// Every file of the layout with its content.
+    /// Returns every file of the layout with its content.
     fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let blobs = fs::read_dir(self.path("oci/blobs/sha256")).unwrap().map(|entry| entry.unwrap().path());
         blobs.chain([self.path("oci/index.json")]).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
@@ -107,7 +107,7 @@ fn unpacked(layer: &[u8]) -> Vec<u8> {
     tar
 }
 
-/// What `tar` says of an archive on its standard input.
+/// Runs `tar` with an archive on its standard input, and returns its output.
 fn tar(arguments: &[&str], archive: &[u8]) -> Vec<u8> {
     let mut child = Command::new("tar").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), archive).unwrap();
@@ -116,7 +116,7 @@ fn tar(arguments: &[&str], archive: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Mode, owner, and name with the target of a link.
+/// Returns mode, owner, and name with the target of a link, for each entry of an archive.
 fn entries(archive: &[u8]) -> Vec<(String, String, String)> {
     let listed = String::from_utf8(tar(&["--numeric-owner", "-tvf", "-"], archive)).unwrap();
     let entry = |line: &str| {
@@ -127,9 +127,9 @@ fn entries(archive: &[u8]) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn the_image_is_what_the_dockerfile_says() {
+fn the_image_matches_the_dockerfile() {
     let workshop = Workshop::new();
-    let printed = done(&workshop.write(&["amd64"]));
+    let printed = stdout_of(&workshop.write(&["amd64"]));
     let index = workshop.index();
     let [entry] = index["manifests"].as_array().unwrap().as_slice() else { panic!("{index}") };
     assert_eq!(printed.trim(), entry["digest"]);
@@ -145,7 +145,8 @@ fn the_image_is_what_the_dockerfile_says() {
     assert_eq!(config["User"], "65532:65532");
     assert_eq!(config["Entrypoint"], json!([format!("/{PROGRAM}")]));
     assert_eq!(config["ExposedPorts"], json!({"10258/tcp": {}}));
-    let environment: BTreeSet<_> = config["Env"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    let environment: BTreeSet<_> =
+        config["Env"].as_array().unwrap().iter().map(|variable| variable.as_str().unwrap()).collect();
     assert!(environment.contains("MALLOC_ARENA_MAX=1"), "{environment:?}");
     assert!(environment.contains("SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"), "{environment:?}");
     let labels = config["Labels"].as_object().unwrap();
@@ -158,7 +159,7 @@ fn the_image_is_what_the_dockerfile_says() {
 #[test]
 fn layers_have_the_program_its_names_and_authorities() {
     let workshop = Workshop::new();
-    done(&workshop.write(&["amd64"]));
+    stdout_of(&workshop.write(&["amd64"]));
     let manifest = workshop.json(&workshop.index()["manifests"][0]);
     let layers: Vec<_> =
         manifest["layers"].as_array().unwrap().iter().map(|layer| unpacked(&workshop.blob(layer))).collect();
@@ -182,10 +183,10 @@ fn layers_have_the_program_its_names_and_authorities() {
 }
 
 #[test]
-fn several_platforms_are_one_entry_and_the_bytes_are_the_same_again() {
+fn platforms_share_one_entry_and_builds_are_reproducible() {
     let workshop = Workshop::new();
-    let first = (done(&workshop.write(&["amd64", "arm64"])), workshop.files());
-    assert_eq!((done(&workshop.write(&["amd64", "arm64"])), workshop.files()), first);
+    let first = (stdout_of(&workshop.write(&["amd64", "arm64"])), workshop.files());
+    assert_eq!((stdout_of(&workshop.write(&["amd64", "arm64"])), workshop.files()), first);
     let index = workshop.index();
     assert_eq!(index["manifests"].as_array().unwrap().len(), 1);
     let platforms = workshop.json(&index["manifests"][0]);
@@ -195,15 +196,15 @@ fn several_platforms_are_one_entry_and_the_bytes_are_the_same_again() {
         config["architecture"].as_str().unwrap().to_owned()
     });
     assert_eq!(found.collect::<Vec<_>>(), ["amd64", "arm64"]);
-    // Nothing of an earlier image stays.
-    done(&workshop.write(&["arm64"]));
+    // Files of an earlier image are removed.
+    stdout_of(&workshop.write(&["arm64"]));
     assert_eq!(workshop.files().len(), 5);
 }
 
 #[test]
-fn what_cannot_run_is_refused() {
+fn binaries_that_cannot_run_are_refused() {
     let workshop = Workshop::new();
-    for (binaries, told) in [
+    for (binaries, expected) in [
         (&["dynamic"][..], "is not static"),
         (&["riscv"], "for machine 243"),
         (&["text"], "no ELF file"),
@@ -213,17 +214,17 @@ fn what_cannot_run_is_refused() {
     ] {
         let output = workshop.write(binaries);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && message.contains(told), "{binaries:?}: {message}");
+        assert!(!output.status.success() && message.contains(expected), "{binaries:?}: {message}");
         assert!(!workshop.path("oci").exists() && !message.contains("Traceback"), "{message}");
     }
     fs::create_dir(workshop.path("oci")).unwrap();
     fs::write(workshop.path("oci/precious"), "").unwrap();
     let output = workshop.write(&["amd64"]);
-    assert!(!output.status.success() && workshop.path("oci/precious").exists(), "a folder of somebody else stays");
+    assert!(!output.status.success() && workshop.path("oci/precious").exists(), "an existing folder is kept");
 }
 
 fn materials() -> Value {
-    serde_json::from_str(&done(&script("sbom").output().unwrap())).unwrap()
+    serde_json::from_str(&stdout_of(&script("sbom").output().unwrap())).unwrap()
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -254,8 +255,8 @@ fn bill_of_materials_has_checksums_and_licenses() {
         .iter()
         .map(|component| format!("{} {}", text(component, "purl"), text(&component["hashes"][0], "content")))
         .collect();
-    let unknown: Vec<_> = crates.difference(&locked_crates()).cloned().collect();
-    assert!(crates.len() > 100 && unknown.is_empty(), "{unknown:?}");
+    let unlocked: Vec<_> = crates.difference(&locked_crates()).cloned().collect();
+    assert!(crates.len() > 100 && unlocked.is_empty(), "{unlocked:?}");
     for component in components {
         let license = text(&component["licenses"][0], "expression");
         assert!(!license.is_empty() && !license.contains('/'), "{component}");
@@ -264,7 +265,7 @@ fn bill_of_materials_has_checksums_and_licenses() {
 
 #[test]
 fn notices_name_every_crate_of_the_program() {
-    let notices = done(&script("sbom").arg("--notices").output().unwrap());
+    let notices = stdout_of(&script("sbom").arg("--notices").output().unwrap());
     let document = materials();
     let is_named =
         |component: &Value| notices.contains(&format!("\n  {} {} (", text(component, "name"), text(component, "version")));
@@ -278,7 +279,7 @@ fn notices_name_every_crate_of_the_program() {
 fn bill_of_materials_has_what_ships_on_this_platform() {
     let found = materials();
     let scope = |name: &str| {
-        let component = found["components"].as_array().unwrap().iter().find(|one| one["name"] == name);
+        let component = found["components"].as_array().unwrap().iter().find(|component| component["name"] == name);
         text(component.unwrap_or_else(|| panic!("no {name}")), "scope")
     };
     for (name, expected) in [
@@ -291,18 +292,22 @@ fn bill_of_materials_has_what_ships_on_this_platform() {
         assert_eq!(scope(name), expected, "{name}");
     }
     for (name, is_there) in [("rustix", true), ("windows-sys", false), ("wasm-bindgen", false)] {
-        assert_eq!(found["components"].as_array().unwrap().iter().any(|one| one["name"] == name), is_there, "{name}");
+        assert_eq!(
+            found["components"].as_array().unwrap().iter().any(|component| component["name"] == name),
+            is_there,
+            "{name}"
+        );
     }
     let components = found["components"].as_array().unwrap().iter().chain([&found["metadata"]["component"]]);
-    let references: BTreeSet<&str> = components.map(|one| text(one, "bom-ref")).collect();
+    let references: BTreeSet<&str> = components.map(|component| text(component, "bom-ref")).collect();
     let edges = found["dependencies"].as_array().unwrap();
-    assert_eq!(edges.iter().map(|one| text(one, "ref")).collect::<BTreeSet<_>>(), references);
-    let ends = edges.iter().flat_map(|one| one["dependsOn"].as_array().unwrap()).map(|one| one.as_str().unwrap());
-    assert!(ends.into_iter().all(|one| references.contains(one)));
+    assert_eq!(edges.iter().map(|edge| text(edge, "ref")).collect::<BTreeSet<_>>(), references);
+    let ends = edges.iter().flat_map(|edge| edge["dependsOn"].as_array().unwrap()).map(|target| target.as_str().unwrap());
+    assert!(ends.into_iter().all(|target| references.contains(target)));
     assert_eq!(found, materials(), "the same commit gives the same document");
 }
 
-/// The commands of all steps of a workflow.
+/// Returns the commands of all steps of a workflow.
 fn commands(workflow: &Value) -> Vec<String> {
     let jobs = workflow["jobs"].as_object().unwrap().values();
     let steps = jobs.filter_map(|job| job["steps"].as_array()).flatten();
@@ -346,7 +351,7 @@ fn timings_list_the_slowest_tests_and_each_binary() {
                \x20    Running tests/other.rs (target/debug/deps/other-2)\n\
                test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
     fs::write(cache.path().join("test.log"), log).unwrap();
-    let printed = done(&script("timings").env("CCM_CACHE", cache.path()).output().unwrap());
+    let printed = stdout_of(&script("timings").env("CCM_CACHE", cache.path()).output().unwrap());
     let rows: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
     let expected: [&[&str]; 6] = [
         &["The", "20", "slowest", "tests"],

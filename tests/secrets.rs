@@ -1,10 +1,9 @@
-//! Nothing that the program shows has a secret in it: not its log at the highest level, not a page it serves, not an
-//! Event, a Node or a Service.
+//! The output of the program contains no secret: neither its log at the highest level, nor its pages, nor Events, Nodes or Services.
 //!
-//! The built binary runs with `--cloud-provider=azure` on the simulated Azure, over TLS. Secrets are planted wherever the program
-//! is given one, all with the word [`MARK`]; tokens of the simulator have [`TOKEN`]. Then things go well, and then everything that
-//! was sent comes back in errors.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+//! The built binary runs with `--cloud-provider=azure` on the simulated Azure, over TLS. Every secret in its configuration contains
+//! [`MARK`], and every token of the simulator contains [`TOKEN`]. Requests first succeed. Then all fail with errors that repeat the
+//! request.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 use std::{
     fs,
@@ -44,54 +43,55 @@ use tokio::{
     time::timeout,
 };
 
-/// In every planted secret and nowhere else.
+/// Part of every planted secret.
 const MARK: &str = "pl4nt3d";
-/// In every token that the simulator issues.
+/// Part of every token that the simulator issues.
 const TOKEN: &str = "sandbox-token-";
-/// What the tester shows at the secure port, and the program to the API server.
+/// Token of the test for the secure port.
 const ADMIN_TOKEN: &str = "pl4nt3d-admin-token";
+/// Token of the program for the API server.
 const KUBE_TOKEN: &str = "pl4nt3d-kube-token";
-/// For any condition, on a machine that may be busy.
+/// Time limit for any condition on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Time for six refusals: after each, ARM is asked again with back-off, and a refused token is replaced once a minute at most.
+/// Time limit for six refusals: requests to ARM are retried with backoff, and a rejected token is replaced at most once a minute.
 const SIX_REFUSALS: Duration = Duration::from_secs(240);
-/// Everything that is served.
+/// All pages.
 const PAGES: &str =
     "/metrics /statusz / /configz /flagz /healthz?verbose /livez?verbose /readyz?verbose /planz?service=default/web";
 
-/// A secret for `place`.
-fn planted(place: &str) -> String {
-    format!("{MARK}-{place}")
+/// Returns a secret that names its location.
+fn planted(location: &str) -> String {
+    format!("{MARK}-{location}")
 }
 
-/// A service whose errors repeat what they were sent.
+/// Service whose errors repeat the request.
 struct Echo {
-    /// Which paths it has: those of ARM, or all.
+    /// Whether it serves all paths, or only those of ARM.
     everything: bool,
-    /// Where it is, for `/metadata/endpoints`.
+    /// Its URL, for `/metadata/endpoints`.
     url: watch::Sender<String>,
-    /// How often it has repeated something with a secret in it; `None`: it is off.
-    heard: watch::Sender<Option<usize>>,
+    /// Number of requests with secrets that it has repeated. `None`: the service is off.
+    repeated: watch::Sender<Option<usize>>,
 }
 
 impl Echo {
     fn new(everything: bool) -> Arc<Self> {
-        let heard = everything.then_some(0);
-        Arc::new(Self { everything, url: watch::Sender::default(), heard: watch::Sender::new(heard) })
+        let repeated = watch::Sender::new(everything.then_some(0));
+        Arc::new(Self { everything, url: watch::Sender::default(), repeated })
     }
 
-    async fn heard(&self, times: usize) {
-        let mut heard = self.heard.subscribe();
-        let enough = heard.wait_for(|heard| heard.is_some_and(|heard| heard >= times));
+    async fn wait_until_repeated(&self, times: usize) {
+        let mut repeated = self.repeated.subscribe();
+        let enough = repeated.wait_for(|count| count.is_some_and(|count| count >= times));
         timeout(SIX_REFUSALS, enough).await.expect("requests with secrets").unwrap();
     }
 
-    /// Errors of all classes, in turn.
+    /// Returns errors of all classes in turn.
     fn refuse(&self, secrets: &str) -> Response<Bytes> {
         let mut number = 0;
         if secrets.contains(MARK) || secrets.contains(TOKEN) {
-            self.heard.send_modify(|heard| *heard = heard.map(|heard| heard + 1));
-            number = self.heard.borrow().unwrap_or_default();
+            self.repeated.send_modify(|count| *count = count.map(|count| count + 1));
+            number = self.repeated.borrow().unwrap_or_default();
         }
         let status = [401, 403, 400, 409, 500, 404][number % 6];
         let said = format!("I do not like your {secrets}.");
@@ -107,7 +107,7 @@ impl Echo {
 #[async_trait]
 impl Endpoint for Echo {
     fn serves(&self, _: &str, _: &str) -> bool {
-        self.heard.borrow().is_some()
+        self.repeated.borrow().is_some()
     }
 
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
@@ -121,7 +121,7 @@ impl Endpoint for Echo {
     }
 }
 
-/// A cluster's API server behind TLS, and a folder.
+/// API server behind TLS, and a folder for files.
 struct Cluster {
     server: ApiServer,
     folder: tempfile::TempDir,
@@ -151,7 +151,7 @@ impl Cluster {
         self.folder.path().join(name)
     }
 
-    /// Until the node has a provider id.
+    /// Waits until the node has a provider id.
     async fn initialized(&self, node: &str) {
         let has_id = |server: &ApiServer| {
             let found = server.get::<Node>("", node).and_then(|node| node.spec?.provider_id);
@@ -160,7 +160,7 @@ impl Cluster {
         timeout(SOON, self.server.wait_until(has_id)).await.expect("the node is initialized");
     }
 
-    /// Starts the program. Secrets besides those of `config` may be in `environment`.
+    /// Starts the program. `environment` may contain secrets, too.
     async fn run(&self, mut config: Value, ca: &Path, environment: &[(&str, String)]) -> Manager {
         plant(&mut config);
         fs::write(self.path("azure.json"), config.to_string()).unwrap();
@@ -183,14 +183,14 @@ impl Cluster {
         Manager::new(command.spawn().unwrap(), port)
     }
 
-    /// What is in the cluster for everybody to read.
+    /// Returns the objects that all users of the cluster may read.
     fn objects(&self) -> String {
         let server = &self.server;
         serde_json::to_string(&(server.list::<Event>(), server.list::<Node>(), server.list::<Service>())).unwrap()
     }
 }
 
-/// Puts a secret into every secret field that has none.
+/// Sets every secret field without a planted secret.
 fn plant(config: &mut Value) {
     for field in FIELDS.iter().filter(|field| field.secret) {
         let value = config[field.name].as_str().unwrap_or_default();
@@ -200,7 +200,7 @@ fn plant(config: &mut Value) {
     }
 }
 
-/// A running program, and what it has written so far.
+/// Running program and its log.
 struct Manager {
     child: Child,
     port: u16,
@@ -225,42 +225,42 @@ impl Manager {
         Self { child, port, log }
     }
 
-    /// Every page.
+    /// Returns the content of all pages.
     async fn pages(&self) -> String {
         let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().unwrap();
         let mut all = String::new();
         for page in PAGES.split_whitespace() {
-            let asked = client.get(format!("https://127.0.0.1:{}{page}", self.port)).bearer_auth(ADMIN_TOKEN).send();
-            let answer = timeout(SOON, asked).await.unwrap().unwrap();
-            let (status, headers, text) = (answer.status(), answer.headers().clone(), answer.text().await.unwrap());
+            let request = client.get(format!("https://127.0.0.1:{}{page}", self.port)).bearer_auth(ADMIN_TOKEN).send();
+            let response = timeout(SOON, request).await.unwrap().unwrap();
+            let (status, headers, text) = (response.status(), response.headers().clone(), response.text().await.unwrap());
             assert!(matches!(status.as_u16(), 200 | 422 | 500 | 502..=504), "{page}: {status} {text}");
             all += &format!("{page} {headers:?}\n{text}\n");
         }
         all
     }
 
-    /// Ends it with SIGTERM; answers everything it wrote.
+    /// Stops the program with SIGTERM and returns its output.
     async fn end(mut self) -> String {
         let pid = self.child.id().unwrap().to_string();
         assert!(Command::new("kill").arg(pid).status().await.unwrap().success());
-        timeout(SOON, self.child.wait()).await.expect("it ends").unwrap();
-        // The sender goes when both streams have ended.
+        timeout(SOON, self.child.wait()).await.expect("the program ends").unwrap();
+        // The sender is dropped when both streams have ended.
         while self.log.changed().await.is_ok() {}
         self.log.borrow().clone()
     }
 }
 
-/// Fails with the line that shows a secret.
-fn assert_clean(what: &str, text: &str, secrets: &[&str]) {
-    assert!(!text.is_empty(), "{what} is empty");
+/// Panics with a line that contains a secret.
+fn assert_clean(source: &str, text: &str, secrets: &[&str]) {
+    assert!(!text.is_empty(), "{source} is empty");
     for line in text.lines() {
         let shown = secrets.iter().find(|secret| line.contains(**secret));
-        assert!(shown.is_none(), "{what} shows {shown:?}: {line}");
+        assert!(shown.is_none(), "{source} shows {shown:?}: {line}");
     }
 }
 
-/// Gathers, ends and searches.
-async fn shows_nothing(cluster: &Cluster, manager: Manager) {
+/// Stops the manager, and checks that its pages, its log and the cluster contain no secret.
+async fn assert_shows_no_secret(cluster: &Cluster, manager: Manager) {
     let pages = manager.pages().await;
     let log = manager.end().await;
     let secrets = [MARK, TOKEN];
@@ -271,18 +271,18 @@ async fn shows_nothing(cluster: &Cluster, manager: Manager) {
     cluster.stop.begin();
 }
 
-async fn world(cluster: &Cluster) -> World {
+async fn start_cloud(cluster: &Cluster) -> World {
     let serving = Serving { ca_file: Some(cluster.path("ca.pem")), shutdown: cluster.stop.clone(), ..Serving::default() };
     let start = Start { serving: Some(serving), ..Start::default() };
     let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "pool", 1));
-    let world = start_world(topology, start).await.unwrap();
-    let tenant = world.topology().tenant;
-    world.with_directory(|directory| {
+    let simulation = start_world(topology, start).await.unwrap();
+    let tenant = simulation.topology().tenant;
+    simulation.with_directory(|directory| {
         directory.remove_credentials(CLIENT_ID);
         directory.add_credential(&tenant, CLIENT_ID, Credential::Secret(planted("aadClientSecret")));
         directory.add_credential(&tenant, CLIENT_ID, Credential::FederatedToken(planted("service-account")));
     });
-    world
+    simulation
 }
 
 fn with(mut config: Value, fields: &Value) -> Value {
@@ -290,51 +290,51 @@ fn with(mut config: Value, fields: &Value) -> Value {
     config
 }
 
-/// Nodes are initialized; then ARM refuses everything and repeats the token, of which each 401 costs one.
-async fn succeeds_and_is_refused(
+/// Initializes a Node. Then ARM refuses all requests and repeats the token. Each 401 replaces the token.
+async fn check_success_and_refusals(
     config: impl Fn(&World) -> Value,
     environment: impl Fn(&Cluster) -> Vec<(&'static str, String)>,
 ) {
     let cluster = Cluster::start().await;
-    let world = world(&cluster).await;
+    let simulation = start_cloud(&cluster).await;
     let echo = Echo::new(false);
-    world.azure().add_endpoint(Arc::<Echo>::clone(&echo));
-    let node = cluster.server.create::<Node>(&world.uninitialized_nodes()[0]).metadata.name.unwrap();
-    let manager = cluster.run(config(&world), &cluster.path("ca.pem"), &environment(&cluster)).await;
+    simulation.azure().add_endpoint(Arc::<Echo>::clone(&echo));
+    let node = cluster.server.create::<Node>(&simulation.uninitialized_nodes()[0]).metadata.name.unwrap();
+    let manager = cluster.run(config(&simulation), &cluster.path("ca.pem"), &environment(&cluster)).await;
     cluster.initialized(&node).await;
-    assert!(world.with_directory(|directory| directory.issued()) > 0);
+    assert!(simulation.with_directory(|directory| directory.issued()) > 0);
 
-    echo.heard.send_replace(Some(0));
-    for name in world.scale_out("pool", 1).unwrap() {
-        cluster.server.create::<Node>(&world.uninitialized_node(&name).unwrap());
+    echo.repeated.send_replace(Some(0));
+    for name in simulation.scale_out("pool", 1).unwrap() {
+        cluster.server.create::<Node>(&simulation.uninitialized_node(&name).unwrap());
     }
-    echo.heard(6).await;
-    shows_nothing(&cluster, manager).await;
+    echo.wait_until_repeated(6).await;
+    assert_shows_no_secret(&cluster, manager).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_secret_and_its_tokens_are_not_shown() {
-    let config = |world: &World| with(world.config(), &json!({"aadClientSecret": planted("aadClientSecret")}));
-    succeeds_and_is_refused(config, |_| Vec::new()).await;
+    let config = |simulation: &World| with(simulation.config(), &json!({"aadClientSecret": planted("aadClientSecret")}));
+    check_success_and_refusals(config, |_| Vec::new()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_federated_token_is_not_shown() {
-    let config = |world: &World| with(world.config(), &json!({"aadClientId": CLIENT_ID}));
-    succeeds_and_is_refused(config, |cluster| {
+    let config = |simulation: &World| with(simulation.config(), &json!({"aadClientId": CLIENT_ID}));
+    check_success_and_refusals(config, |cluster| {
         let file = cluster.path("token");
         fs::write(&file, planted("service-account")).unwrap();
         vec![
             ("AZURE_FEDERATED_TOKEN_FILE", file.display().to_string()),
             ("AZURE_CLIENT_SECRET", planted("environment")),
-            // Nobody is there: neither the API server nor ARM, both on this machine, may be asked through it.
+            // No proxy listens there: requests to the API server and ARM, both on this host, must not use it.
             ("HTTPS_PROXY", format!("http://proxy:{}@127.0.0.1:9", planted("proxy"))),
         ]
     })
     .await;
 }
 
-/// A login that refuses whatever it is sent, and repeats it.
+/// A login endpoint that refuses all requests and repeats them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_that_the_login_repeats_is_not_shown() {
     let cluster = Cluster::start().await;
@@ -351,6 +351,6 @@ async fn a_secret_that_the_login_repeats_is_not_shown() {
     let topology = Topology::new().pools(PoolKind::Uniform, 1, 1);
     cluster.server.create::<Node>(&topology.uninitialized_node(&topology.machines()[0]));
     let manager = cluster.run(config, &cluster.path("ca.pem"), &[]).await;
-    echo.heard(3).await;
-    shows_nothing(&cluster, manager).await;
+    echo.wait_until_repeated(3).await;
+    assert_shows_no_secret(&cluster, manager).await;
 }

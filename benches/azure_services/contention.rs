@@ -1,4 +1,4 @@
-//! Services that compete for the quota of writes: namespaces that use it up, and many edits that are taken back.
+//! Services that compete for the quota of writes: namespaces that use it up, and many edits that are reverted.
 //!
 //! `tests/azure_services/quotas.rs` asserts the same on a paused clock.
 
@@ -13,8 +13,9 @@ use serde_json::Value;
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::{
-    TICK, operating,
-    place::{Manager, Place},
+    TICK,
+    cluster::{Cluster, Manager},
+    operating,
     program::{COUNTS_ONLY, is_shipped},
 };
 
@@ -31,16 +32,16 @@ const EDITED: (u32, Duration) = if COUNTS_ONLY { (30, Duration::from_secs(6)) } 
 const LONGEST_RETURN: Duration = Duration::from_secs(60);
 pub(super) const PREFIX: &str = "service.beta.kubernetes.io/";
 
-/// Plays all scenarios, each in a cluster of its own. Both assert seconds under load, so that each runs alone.
+/// Runs all scenarios, each in a cluster of its own. Both assert seconds under load, so they run one after the other.
 pub(super) async fn all() {
     Box::pin(reverted_edits()).await;
     Box::pin(noisy_namespaces()).await;
 }
 
 /// Creates a cluster in which a write takes 200 ms and Azure's quotas are in force.
-async fn cluster_with_quotas() -> Place {
-    let cluster = Place::new(operating()).await;
-    cluster.world.azure().with_options(|options| options.quotas = Quotas::azure());
+async fn cluster_with_quotas() -> Cluster {
+    let cluster = Cluster::new(operating()).await;
+    cluster.simulation.azure().with_options(|options| options.quotas = Quotas::azure());
     cluster
 }
 
@@ -60,12 +61,12 @@ async fn noisy_namespaces() {
     };
     println!("new Services next to {} changed and {CHURNED} churned ones were ready after {waits:.1?}", noisy.len());
     assert!(!is_shipped() || waits.iter().all(|wait| *wait <= LONGEST_WAIT), "{waits:?}");
-    assert_eq!(cluster.world.azure().count(|request| request.status == 429), 0, "requests above the quotas");
+    assert_eq!(cluster.simulation.azure().count(|request| request.status == 429), 0, "requests above the quotas");
     manager.program.terminate();
 }
 
 /// Returns how long each Service took to be ready.
-async fn create_quiet_services(cluster: &Place, manager: &Manager) -> Vec<Duration> {
+async fn create_quiet_services(cluster: &Cluster, manager: &Manager) -> Vec<Duration> {
     let (count, period) = QUIET;
     let mut waits = Vec::new();
     for index in 0..count {
@@ -144,16 +145,16 @@ async fn reverted_edits() {
     set_timeouts(None);
     cluster.until(&manager, SECOND, || timeouts(&cluster) == [4]).await;
     let elapsed = reverted.elapsed();
-    println!("{count} edits that were taken back were reverted in Azure after {elapsed:.1?}");
+    println!("{count} reverted edits were in Azure after {elapsed:.1?}");
     assert!(!is_shipped() || elapsed <= LONGEST_RETURN, "{elapsed:?}");
-    assert_eq!(cluster.world.azure().count(|request| request.status == 429), 0, "requests above the quotas");
+    assert_eq!(cluster.simulation.azure().count(|request| request.status == 429), 0, "requests above the quotas");
     manager.program.terminate();
 }
 
 /// Returns the different idle timeouts of all rules, in minutes.
-fn timeouts(cluster: &Place) -> Vec<i64> {
+fn timeouts(cluster: &Cluster) -> Vec<i64> {
     let timeout_of = |rule: &Value| rule["properties"]["idleTimeoutInMinutes"].as_i64().unwrap_or(4);
-    let balancers = cluster.world.azure().documents_of("Microsoft.Network/loadBalancers");
+    let balancers = cluster.simulation.azure().documents_of("Microsoft.Network/loadBalancers");
     let rules = balancers.iter().filter_map(|balancer| balancer["properties"]["loadBalancingRules"].as_array()).flatten();
     rules.map(timeout_of).collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -1,4 +1,4 @@
-//! A cluster in which nothing happens: memory at rest, and what one more Service costs.
+//! An idle cluster: memory at rest, and the cost of one more Service.
 
 use cloud_controller_manager::sandbox::objects::{ObjectExt, load_balancer_service};
 use k8s_openapi::api::core::v1::Service;
@@ -6,21 +6,21 @@ use tokio::time::Instant;
 
 use super::{
     Bounds, TICK,
+    cluster::{Cluster, Manager},
     contention::PREFIX,
-    place::{Manager, Place},
     responding,
 };
 
 /// Internal Services of one load balancer.
 const SERVICES: u32 = 590;
 const MORE: u32 = 10;
-/// Resident memory with [`SERVICES`].
+/// Limit of resident memory with [`SERVICES`], in MiB.
 const MEMORY_MIB: f64 = 70.0;
-/// Seconds of processor time for one more.
+/// Limit of processor time for one more Service, in seconds.
 const CPU: f64 = 0.2;
 
 pub(super) async fn all() {
-    let cluster = place().await;
+    let cluster = node_ip_cluster().await;
     (0..SERVICES).for_each(|index| create(&cluster, index));
     let manager = settled(&cluster).await;
     println!("{SERVICES} Services, created: {:.1} MiB, {:.1} of its own", resident(&manager), anonymous(&manager));
@@ -39,14 +39,14 @@ pub(super) async fn all() {
     assert!(memory <= MEMORY_MIB && cpu <= CPU, "{memory:.1} MiB, {cpu:.3} s");
 }
 
-async fn place() -> Place {
-    let cluster = Place::new(responding()).await;
+async fn node_ip_cluster() -> Cluster {
+    let cluster = Cluster::new(responding()).await;
     cluster.configure("loadBalancerBackendPoolConfigurationType", "nodeIP".into());
     cluster
 }
 
 /// Starts the program, and waits until it has served all Services and sends nothing more.
-async fn settled(cluster: &Place) -> Manager {
+async fn settled(cluster: &Cluster) -> Manager {
     let manager = cluster.start();
     cluster.until(&manager, TICK * 20, || cluster.is_served()).await;
     cluster.settled("all", Instant::now(), &manager, 0.0, "", Bounds::default()).await;
@@ -54,7 +54,7 @@ async fn settled(cluster: &Place) -> Manager {
 }
 
 /// Creates an internal Service.
-fn create(cluster: &Place, index: u32) {
+fn create(cluster: &Cluster, index: u32) {
     let service = load_balancer_service("default", &format!("service-{index}"));
     let service = service.annotation(&format!("{PREFIX}azure-load-balancer-internal"), "true");
     cluster.server.create::<Service>(&service);

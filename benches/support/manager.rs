@@ -20,7 +20,7 @@ impl Manager {
         let fixed = ["cloud-controller-manager", "--secure-port=0", "--leader-elect=false"];
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
         let cli::CliCommand::Run(config) = cli::parse(arguments, &["azure", "fake"], &[]).expect("flags") else {
-            unreachable!("no help asked for")
+            unreachable!("no flag prints help")
         };
         let parts = ManagerDeps {
             config: *config,

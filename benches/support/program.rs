@@ -1,4 +1,4 @@
-//! The built program in a process of its own, with the flags of `manifests/deployment.yaml`, and what it uses.
+//! The built program in a process of its own, with the flags of `manifests/deployment.yaml`, and the resources that it uses.
 
 use std::{
     fs,
@@ -9,12 +9,12 @@ use std::{
 
 /// Environment variable that names the program of the image. Its memory and times are asserted; those of other builds are only printed.
 const SHIPPED: &str = "CCM_BINARY";
-/// Whether this is the build of the tests, which measures counts alone: they hold with a quarter of the objects.
+/// Whether this is the build of the tests, which only measures counts: a quarter of the objects suffices for them.
 pub(crate) const COUNTS_ONLY: bool = cfg!(debug_assertions);
-/// Of `/proc/*/stat` on Linux.
+/// Unit of processor time in `/proc/*/stat` on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Whether the program of the image is measured.
+/// Returns `true` if the program of the image is measured.
 pub(crate) fn is_shipped() -> bool {
     std::env::var_os(SHIPPED).is_some()
 }
@@ -23,7 +23,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
-/// The end of the log in a folder.
+/// Returns the last lines of the log in a folder.
 pub(crate) fn log_tail(folder: &Path) -> String {
     let text = fs::read_to_string(folder.join("log")).unwrap_or_default();
     let lines: Vec<_> = text.lines().rev().take(20).collect();
@@ -33,7 +33,7 @@ pub(crate) fn log_tail(folder: &Path) -> String {
 pub(crate) struct Program(Child);
 
 impl Program {
-    /// Starts it with the kubeconfig and the cloud configuration in a folder, where its log goes, too.
+    /// Starts the program with the kubeconfig and the cloud configuration in a folder, and writes its log there.
     pub(crate) fn start(folder: &Path, config: &str, port: u16, flags: &[&str], variables: &[(&str, PathBuf)]) -> Self {
         let binary = std::env::var_os(SHIPPED).unwrap_or_else(|| env!("CARGO_BIN_EXE_cloud-controller-manager").into());
         let child = Command::new(binary)
@@ -56,14 +56,14 @@ impl Program {
         fs::read_to_string(format!("/proc/{}/{file}", self.0.id())).unwrap_or_default()
     }
 
-    /// Seconds of processor time so far.
+    /// Returns the processor time so far, in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         let stat = self.proc("stat");
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
     }
 
-    /// A field of `/proc/*/status`, in MiB.
+    /// Returns a field of `/proc/*/status`, in MiB.
     pub(crate) fn mib(&self, field: &str) -> f64 {
         let status = self.proc("status");
         let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It has ended already unless something failed.
+        // The program runs until here only if something failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

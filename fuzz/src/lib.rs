@@ -1,8 +1,8 @@
-//! The bodies of the fuzz targets: one per parser of text that comes from outside.
+//! The bodies of the fuzz targets: one per parser of external text.
 //!
-//! In: any bytes. Out: nothing, or a panic. They know no libFuzzer: `fuzz_targets/` hands them its inputs, `tests/fuzz.rs` its own.
-//! Parsers behind the ARM client and the credentials are reached as the program reaches them: a [`script::Script`] is the other end
-//! of the wire, and waits take no time.
+//! In: any bytes. Out: nothing, or a panic. They do not depend on libFuzzer: `fuzz_targets/` passes its inputs, `tests/fuzz.rs` its own.
+//! The program's own clients call the parsers behind ARM and the credentials: a [`script::Script`] is the server, and waits take no
+//! time.
 #![allow(unreachable_pub, missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod script;
@@ -57,17 +57,17 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use script::{Script, run};
 
-/// A target.
+/// Fuzz target.
 pub struct Target {
-    /// Its name, and that of its corpus.
+    /// Name of the target and of its corpus.
     pub name: &'static str,
-    /// Its body.
+    /// Function that must not panic for any input.
     pub body: fn(&[u8]),
 }
 
 macro_rules! targets {
     ($($name:ident),* $(,)?) => {
-        /// All of them.
+        /// All targets.
         pub const TARGETS: &[Target] = &[$(Target { name: stringify!($name), body: $name }),*];
     };
 }
@@ -105,16 +105,18 @@ fn clock() -> Clock {
     Clock::manual("2026-01-01T00:00:00Z".parse().unwrap())
 }
 
-/// `spec.providerID` of a Node. What it names is named by the provider id made from it again.
+/// Parses `spec.providerID` of a Node. The provider id that is formatted from the machine names the same machine.
 pub fn provider_id(data: &[u8]) {
     let ids::ParsedProviderId::Machine(id) = ids::parse(&String::from_utf8_lossy(data)) else { return };
-    if let Ok(made) = ids::of_machine(&id) {
-        let ids::ParsedProviderId::Machine(again) = ids::parse(&made) else { panic!("{made} names no machine") };
-        assert_eq!(again.key(), id.key());
+    if let Ok(formatted) = ids::of_machine(&id) {
+        let ids::ParsedProviderId::Machine(reparsed) = ids::parse(&formatted) else {
+            panic!("{formatted} names no machine")
+        };
+        assert_eq!(reparsed.key(), id.key());
     }
 }
 
-/// An id in an ARM document.
+/// Parses an id of an ARM document.
 pub fn resource_id(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let Ok(id) = ResourceId::parse(&text) else { return };
@@ -126,7 +128,7 @@ pub fn resource_id(data: &[u8]) {
     }
 }
 
-/// `azure.json`; what follows the first NUL is the Secret.
+/// Parses `azure.json`. The text after the first NUL is the Secret.
 pub fn azure_json(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (file, secret) = text.split_once('\0').map_or((&*text, None), |(file, secret)| (file, Some(secret)));
@@ -138,15 +140,15 @@ pub fn azure_json(data: &[u8]) {
     black_box((report.findings, report.config.map(|config| config.effective())));
 }
 
-/// A document is read and written: what is written reads as the same.
+/// Parses a document and writes it. The written document parses as the same value.
 fn document<D: DeserializeOwned + Serialize + PartialEq>(data: &[u8]) {
     let Ok(typed) = serde_json::from_slice::<D>(data) else { return };
     let written = serde_json::to_value(&typed).unwrap();
-    let again: D = serde_json::from_value(written.clone()).unwrap();
-    assert!(again == typed, "{written}");
+    let reparsed: D = serde_json::from_value(written.clone()).unwrap();
+    assert!(reparsed == typed, "{written}");
 }
 
-/// A document of ARM, of any type.
+/// Parses a document of ARM, as each type.
 pub fn arm_documents(data: &[u8]) {
     document::<compute::VirtualMachineScaleSet>(data);
     document::<compute::VirtualMachineScaleSetVm>(data);
@@ -171,8 +173,8 @@ fn arm(data: &[u8]) -> ArmClient {
     static METRICS: OnceLock<Arc<Metrics>> = OnceLock::new();
     let metrics = METRICS.get_or_init(|| Arc::new(Metrics::new().unwrap()));
     let mut settings = ArmSettings::new("https://management.azure.com", "fuzz").unwrap();
-    // Few tries and polls, since each one reads the same bytes.
-    settings.backoff.tries = 2;
+    // Few attempts and polls, because each reads the same bytes.
+    settings.backoff.attempts = 2;
     settings.timeouts.read = Duration::from_secs(20);
     settings.timeouts.operation = Duration::from_secs(20);
     settings.polling.first = Duration::from_secs(4);
@@ -187,7 +189,7 @@ fn arm(data: &[u8]) -> ArmClient {
     ArmClient::new(settings, parts)
 }
 
-/// Errors, quotas, waits and pages in ARM's answers to reads.
+/// Reads ARM: errors, quotas, waits and pages in its responses.
 pub fn arm_reads(data: &[u8]) {
     let id = ResourceId::parse(GROUP).unwrap().resource(api::LOAD_BALANCERS.resource_type, &["lb"]);
     run(async {
@@ -199,7 +201,7 @@ pub fn arm_reads(data: &[u8]) {
     });
 }
 
-/// Long-running operations: ARM's answers to writes and to the polls that follow.
+/// Writes to ARM: long-running operations in its responses to writes and to the polls that follow.
 pub fn arm_operations(data: &[u8]) {
     let id = ResourceId::parse(GROUP).unwrap().resource(api::LOAD_BALANCERS.resource_type, &["lb"]);
     let lb = network::ArmLoadBalancer::default();
@@ -213,7 +215,7 @@ pub fn arm_operations(data: &[u8]) {
     });
 }
 
-/// Lists and documents that the inventory boils down.
+/// Reads the lists and documents that the inventory summarizes.
 pub fn inventory(data: &[u8]) {
     let config = AzureConfig {
         subscription_id: "s".to_owned(),
@@ -223,17 +225,17 @@ pub fn inventory(data: &[u8]) {
     };
     let id =
         ResourceId::parse(&format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/0"));
-    let wanted = |id| MachineQuery { node_name: "pool000000".to_owned(), id, resource_group: None };
+    let query = |id| MachineQuery { node_name: "pool000000".to_owned(), id, resource_group: None };
     run(async {
         let inventory = Inventory::new(arm(data), InventorySettings::from_config(&config), clock());
         let _ = inventory.warm().await;
-        black_box(inventory.look_up(&[wanted(None), wanted(id.clone().ok())], Freshness::Cached).await);
-        black_box(inventory.check_existence(&wanted(id.ok()), Duration::ZERO).await);
+        black_box(inventory.lookup(&[query(None), query(id.clone().ok())], Freshness::Cached).await);
+        black_box(inventory.check_existence(&query(id.ok()), Duration::ZERO).await);
         let _ = black_box((inventory.health(), inventory.status()));
     });
 }
 
-/// Answers of Entra, IMDS and of a cloud's `/metadata/endpoints`.
+/// Reads the responses of Entra, IMDS and of a cloud's `/metadata/endpoints`.
 pub fn tokens(data: &[u8]) {
     let secret = AzureConfig {
         tenant_id: "t".to_owned(),
@@ -253,7 +255,7 @@ pub fn tokens(data: &[u8]) {
     });
 }
 
-/// Values of flags; among them Go's durations, which read as printed.
+/// Parses values of flags. Go's durations parse as they are printed.
 pub fn go_values(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();
     if let Ok(read) = duration::parse(&text) {
@@ -270,10 +272,10 @@ pub fn go_values(data: &[u8]) {
     }
 }
 
-/// The Lease that other candidates write.
+/// Parses the Lease that other candidates write.
 pub fn lease(data: &[u8]) {
     let Ok(found) = serde_json::from_slice::<Lease>(data) else { return };
-    let me = election::ElectorConfig {
+    let candidate = election::ElectorConfig {
         namespace: "kube-system".to_owned(),
         name: "cloud-controller-manager".to_owned(),
         identity: "me".to_owned(),
@@ -283,10 +285,10 @@ pub fn lease(data: &[u8]) {
     };
     run(async {
         let (now, wall) = (clock().now(), clock().wall());
-        let seen = election::ObservedLease::of(None, found, now);
-        black_box(election::decide(Some(&seen), now, wall, &me));
-        black_box(election::taken_by(Some(&seen), &me));
-        black_box(election::released(&seen.lease, wall));
+        let observed = election::ObservedLease::of(None, found, now);
+        black_box(election::decide(Some(&observed), now, wall, &candidate));
+        black_box(election::taken_by(Some(&observed), &candidate));
+        black_box(election::released(&observed.lease, wall));
     });
 }
 
@@ -301,13 +303,13 @@ fn settings(policy: &str) -> LoadBalancerSettings {
     LoadBalancerSettings::new(&config, "kubernetes")
 }
 
-/// Whether the Internet is let in.
+/// Returns `true` if the Service admits traffic from the Internet.
 fn is_open(spec: &ServiceSpec) -> bool {
     let AccessControl { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
     !spec.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges && !disabled
 }
 
-/// Reads a Service in every way. Whoever restricts it does not open it, whatever the text; what is told has an end; names fit ARM.
+/// Parses a Service in every way. No text opens a Service that a restriction closes, messages have a maximum length, and ARM accepts the names.
 fn read_service(service: &Service, settings: &LoadBalancerSettings) {
     let annotations = service.metadata.annotations.as_ref().unwrap();
     let fields = service.spec.as_ref().unwrap();
@@ -336,7 +338,7 @@ fn service_with(annotations: BTreeMap<String, String>, fields: Fields) -> Servic
     service
 }
 
-/// A Service: a line each for an annotation (`key=value`), a port (`port:number protocol node-port name`) and values of other fields.
+/// Parses a Service, given as a line for each annotation (`key=value`), port (`port:number protocol node-port name`) and value of another field.
 pub fn service_spec(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (mut annotations, mut fields, mut policy) = (BTreeMap::new(), Fields::default(), "");
@@ -373,7 +375,7 @@ fn port(text: &str) -> ServicePort {
     }
 }
 
-/// The same text as the value of every annotation, one at a time, and as the policy of the configuration.
+/// Parses the text as the value of each annotation in turn, and as the policy of the configuration.
 pub fn annotation_values(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let ports =
@@ -388,7 +390,7 @@ pub fn annotation_values(data: &[u8]) {
     assert!(is_readable || settings(&text).additional_public_ips == AdditionalIpPolicy::Within(Vec::new()));
 }
 
-/// What other tools and other clusters may have written into the network documents.
+/// Network documents, as other tools and other clusters may have written them.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Documents {
@@ -409,7 +411,7 @@ fn planned_service(name: &str, annotations: &[(&str, &str)]) -> Service {
     service
 }
 
-/// Load balancers, public IPs and a security group as somebody else left them: what is planned with them, and that the rules then stand.
+/// Plans with load balancers, public IPs and a security group of other writers. A second plan on the planned rules is empty.
 pub fn network_plans(data: &[u8]) {
     let Ok(found) = serde_json::from_slice::<Documents>(data) else { return };
     let settings = settings("");
@@ -425,8 +427,8 @@ pub fn network_plans(data: &[u8]) {
         ..ObservedNetwork::default()
     };
     let leaving = ServiceRequest::Delete(ranges.identity.clone(), Some(Arc::clone(&ranges)));
-    let asks = [ServiceRequest::Ensure(Arc::clone(&open)), ServiceRequest::Ensure(internal), leaving];
-    black_box(plan_network(&observed, &asks, &[], &settings).to_string());
+    let requests = [ServiceRequest::Ensure(Arc::clone(&open)), ServiceRequest::Ensure(internal), leaving];
+    black_box(plan_network(&observed, &requests, &[], &settings).to_string());
 
     let address = "20.0.0.1".parse().unwrap();
     let Ok(opened) = ServiceRules::wanted(&open, &[address], &[]) else { return };
@@ -435,12 +437,12 @@ pub fn network_plans(data: &[u8]) {
     let outcome = group(&found.security_group);
     if let Some(document) = outcome.document.filter(|_| outcome.services.values().all(Result::is_ok)) {
         let state = document.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref());
-        let again = group(&document);
-        assert!(again.document.is_none() || state.is_some(), "{:?}", again.reasons);
+        let second = group(&document);
+        assert!(second.document.is_none() || state.is_some(), "{:?}", second.reasons);
     }
 }
 
-/// Method and target of a request to the secure port: `METHOD target`. What passes can be told, and is short.
+/// Checks method and target of a request to the secure port: `METHOD target`. Accepted ones are short and ASCII, messages about others are short.
 pub fn request_heads(data: &[u8]) {
     let Some(space) = data.iter().position(|byte| *byte == b' ') else { return };
     let (method, target) = (http::Method::from_bytes(&data[..space]), http::Uri::try_from(&data[space + 1..]));
@@ -451,7 +453,7 @@ pub fn request_heads(data: &[u8]) {
     }
 }
 
-/// The beginning of a connection from a load balancer. What is decided stays decided, whatever follows, and is decided in time.
+/// Parses the beginning of a connection from a load balancer. The result is final whatever follows, and needs a limited number of bytes.
 pub fn proxy_header(data: &[u8]) {
     let found = proxy_header::parse(data);
     match found {
@@ -468,8 +470,8 @@ pub fn proxy_header(data: &[u8]) {
     }
 }
 
-/// What kubelets, command lines and registries say to the credential provider: an image, mirrors, a challenge, a request, a line each.
-/// Tokens go to the image's own registry alone, which is one by its host.
+/// Parses the inputs of the credential provider from kubelets, command lines and registries: an image, mirrors and a challenge, a line each, or a
+/// request. Tokens are sent only to the image's own registry, which is recognized by its host.
 pub fn image_credentials(data: &[u8]) {
     let _ = ImageCredentialRequest::parse(data);
     let text = String::from_utf8_lossy(data);
@@ -490,11 +492,11 @@ pub fn image_credentials(data: &[u8]) {
     }
 }
 
-/// What API servers ask webhooks. Whoever asks may be anybody: the answer has the uid, and says no more than it was told.
+/// Parses a review that an unauthenticated caller sent to a webhook. The response has its uid, and no control characters.
 pub fn admission_review(data: &[u8]) {
     let Ok(request) = parse_review(data) else { return };
-    let answer = AdmissionAnswer::refused(request.name.clone()).with_warnings([request.namespace.clone()]);
-    let review = respond_to_review(&request.uid, &answer);
+    let verdict = AdmissionAnswer::refused(request.name.clone()).with_warnings([request.namespace.clone()]);
+    let review = respond_to_review(&request.uid, &verdict);
     assert_eq!(review["response"]["uid"].as_str(), Some(request.uid.as_str()));
     assert!(!review["response"]["status"]["message"].as_str().unwrap().contains(char::is_control));
 }

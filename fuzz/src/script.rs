@@ -1,7 +1,7 @@
-//! The other end of the wire: a text of HTTP answers.
+//! Server side of a transport: a script of HTTP responses.
 //!
-//! Answers stand between lines `===`. The first line of each is its status; headers follow, one a line, up to an empty line; the rest
-//! is the body. They are given in their order, and the last one over and over.
+//! Lines `===` separate the responses. The first line of each is its status; headers follow, one a line, up to an empty line; the rest
+//! is the body. The responses are returned in order, and the last one repeatedly.
 
 use std::sync::{
     Arc,
@@ -13,29 +13,29 @@ use cloud_controller_manager::providers::azure::transport::{ArmTransport, ArmTra
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 
 const SEPARATOR: &[u8] = b"\n===\n";
-/// HTTP clients read no more headers than this.
-const MOST_HEADERS: usize = 100;
-/// Answers of one script; what follows belongs to the last one.
-const MOST_ANSWERS: usize = 16;
+/// Maximum number of headers of a response, as in HTTP clients.
+const MAX_HEADERS: usize = 100;
+/// Maximum number of responses of a script. Further text belongs to the last one.
+const MAX_RESPONSES: usize = 16;
 
-/// Answers to give.
+/// Responses to return.
 pub struct Script {
-    answers: Vec<(StatusCode, HeaderMap, Bytes)>,
+    responses: Vec<(StatusCode, HeaderMap, Bytes)>,
     next: AtomicUsize,
 }
 
 impl Script {
-    /// Reads a script; any bytes are one.
+    /// Parses a script. Any bytes are a valid script.
     pub fn shared(data: &[u8]) -> Arc<Self> {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         let mut rest = Some(data);
         while let Some(text) = rest.take() {
             let cut = text.windows(SEPARATOR.len()).position(|window| window == SEPARATOR);
-            let cut = cut.filter(|_| answers.len() + 1 < MOST_ANSWERS);
+            let cut = cut.filter(|_| responses.len() + 1 < MAX_RESPONSES);
             rest = cut.map(|at| &text[at + SEPARATOR.len()..]);
-            answers.push(answer(&text[..cut.unwrap_or(text.len())]));
+            responses.push(response(&text[..cut.unwrap_or(text.len())]));
         }
-        Arc::new(Self { answers, next: AtomicUsize::new(0) })
+        Arc::new(Self { responses, next: AtomicUsize::new(0) })
     }
 }
 
@@ -46,11 +46,11 @@ fn line<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     line
 }
 
-fn answer(mut text: &[u8]) -> (StatusCode, HeaderMap, Bytes) {
+fn response(mut text: &[u8]) -> (StatusCode, HeaderMap, Bytes) {
     let status = std::str::from_utf8(line(&mut text)).ok().and_then(|text| text.trim().parse::<u16>().ok());
     let status = status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::OK);
     let mut headers = HeaderMap::new();
-    while headers.len() < MOST_HEADERS && !text.is_empty() {
+    while headers.len() < MAX_HEADERS && !text.is_empty() {
         let line = line(&mut text);
         if line.is_empty() {
             break;
@@ -68,8 +68,8 @@ fn answer(mut text: &[u8]) -> (StatusCode, HeaderMap, Bytes) {
 #[async_trait::async_trait]
 impl ArmTransport for Script {
     async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed).min(self.answers.len() - 1);
-        let (status, headers, body) = self.answers[index].clone();
+        let index = self.next.fetch_add(1, Ordering::Relaxed).min(self.responses.len() - 1);
+        let (status, headers, body) = self.responses[index].clone();
         let mut response = Response::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = headers;
@@ -77,7 +77,7 @@ impl ArmTransport for Script {
     }
 }
 
-/// Runs `work` to its end, waits taking no time.
+/// Runs `work` to its end on a paused clock, so that waits take no time.
 pub fn run(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(work);

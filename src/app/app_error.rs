@@ -1,4 +1,4 @@
-//! Error of a command.
+//! Error type that all commands share.
 
-/// Any error that ends the program. It is printed.
+/// Error that ends the program after it was printed.
 pub(super) type AppError = Box<dyn std::error::Error + Send + Sync>;

@@ -7,8 +7,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Publishes the gates that have an effect: the others say nothing about this process. Upstream:
-/// `k8s.io/component-base/metrics/prometheus/feature`.
+/// Publishes the gates that have an effect in this program. Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
 pub(super) fn publish_feature_gates(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
     for gate in feature_gates::TABLE.iter().filter(|gate| gate.effect.is_some()) {
         let on = if gates.enabled(gate.name) { 1.0 } else { 0.0 };
@@ -31,7 +30,7 @@ mod tests {
     use crate::cli::value::{FlagValue, MapStringBool};
 
     #[test]
-    fn the_build_is_shown() {
+    fn build_info_has_the_version() {
         let metrics = Metrics::new().unwrap();
         publish_build_info("v1.30.2", &metrics);
         let page = metrics.render().unwrap();
@@ -43,8 +42,8 @@ mod tests {
     #[test]
     fn feature_gates_with_an_effect_are_metrics() {
         let metrics = Metrics::new().unwrap();
-        let given = MapStringBool::parse("ComponentFlagz=false").unwrap();
-        publish_feature_gates(&feature_gates::resolve(&given).gates, &metrics);
+        let gates = MapStringBool::parse("ComponentFlagz=false").unwrap();
+        publish_feature_gates(&feature_gates::resolve(&gates).gates, &metrics);
         let text = metrics.render().unwrap();
         assert!(text.contains("kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"), "{text}");
         assert!(!text.contains("WatchListClient") && !text.contains("ConsistentListFromCache"), "{text}");

@@ -1,6 +1,6 @@
-//! `check-config`: prints those of doctor's findings that are about the provider's configuration, credentials and permissions.
+//! `check-config`: prints doctor's findings about the provider's configuration, credentials and permissions.
 //!
-//! In: what to check. Out: a report on stdout and an exit code: 0 when the configuration can be used, 1 when not.
+//! In: the options of the command. Out: a report on stdout and an exit code: 0 if the configuration can be used, 1 if not.
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ async fn check(registry: &Registry, options: &CheckConfigOptions) -> Result<Chec
         None => None,
         Some(_) => Some(doctor::client(&options.kube_api, cli::CHECK_CONFIG).await?),
     };
-    let request = doctor::request(&options.cloud, client, ClusterFacts::unseen("not asked for"));
+    let request = doctor::request(&options.cloud, client, ClusterFacts::unread("not requested"));
     Ok(provider.check(&request, options.online, options.strict).await)
 }
 
@@ -50,12 +50,12 @@ fn line(finding: &DiagnosticFinding) -> String {
     if remedy.is_empty() { text.clone() } else { format!("{text}; {remedy}") }
 }
 
-/// Returns the lines that begin with `word`, without it.
+/// Returns the lines that begin with `word`, without that word.
 fn lines(report: &CheckReport, word: &str) -> Vec<String> {
     report.findings.iter().filter(|finding| mark(finding.state) == word).map(line).collect()
 }
 
-/// Returns the report for people, its errors counted in the last line, however long it is.
+/// Returns the report as text. The last line counts the errors, so that they are visible after a long report.
 pub(super) fn text(report: &CheckReport) -> String {
     let findings = report.findings.iter().map(|finding| format!("{}: {}\n", mark(finding.state), line(finding)));
     let [errors, warnings] = ["error", "warning"].map(|word| lines(report, word).len());
@@ -79,13 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_counted_at_the_end_and_listed_for_machines() {
+    fn errors_are_counted_in_text_and_listed_in_json() {
         let findings = vec![
             DiagnosticFinding::warning("x", "a", ""),
             DiagnosticFinding::ok("x", "b"),
             DiagnosticFinding::problem("x", "c", ""),
             DiagnosticFinding::problem("x", "d", "do"),
-            DiagnosticFinding::unknown("x", "e", "grant"),
+            DiagnosticFinding::undetermined("x", "e", "grant"),
         ];
         let report = CheckReport { findings, configuration: Some("effective\n".to_owned()) };
         let expected = "warning: a\nok: b\nerror: c\nerror: d; do\nwarning: e; grant\neffective\n\

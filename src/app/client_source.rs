@@ -1,4 +1,4 @@
-//! Source of the clients of a manager's parts.
+//! Source of the Kubernetes clients of a manager's components.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use crate::{
     serving::ReviewClients,
 };
 
-/// Clients by component, so that audit logs and priority levels can distinguish controllers.
+/// Source of a client per component, so that audit logs and priority levels can distinguish controllers.
 pub trait ClientSource: Send + Sync {
     /// Returns a client whose user agent names `component`.
     fn component(&self, component: &str) -> Result<kube::Client, kube::Error>;
-    /// Returns a client for a controller or the provider, which writes only while `leadership` holds; under
-    /// `--use-service-account-credentials` it acts as ServiceAccount `account`.
+    /// Returns a client for a controller or the provider, which writes only while `leadership` holds.
+    ///
+    /// With `--use-service-account-credentials`, it acts as ServiceAccount `account`.
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
     /// Returns a client for watches, which may be silent for long.
     fn watches(&self) -> Result<kube::Client, kube::Error>;
-    /// Clients for the reviews of the secure port, which limits them itself.
+    /// Returns clients without a rate limit for the access reviews of the secure port, which has its own limits.
     fn reviews(&self) -> Result<ReviewClients, kube::Error> {
         self.component("secure-port").map(ReviewClients::from)
     }
-    /// Returns a client for the leader election, which shares nothing with others. Called on the runtime that the election
-    /// runs on.
+    /// Returns a client for the leader election, which shares no connections with others. Called on the runtime that the
+    /// election runs on.
     fn election(&self) -> Result<kube::Client, kube::Error> {
         self.component("leader-election")
     }
 }
 
-/// Clients that only read: for a plan or a dry run. There are no other accounts, because requesting a token for one is a
-/// write.
+/// Clients that only read, for a plan or a dry run.
 pub(super) struct ReadOnlyClients(pub(super) Arc<dyn ClientSource>);
 
 impl ClientSource for ReadOnlyClients {

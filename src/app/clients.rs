@@ -1,4 +1,4 @@
-//! Clients for the binary, from the flags.
+//! Clients of the binary, configured by flags.
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use crate::{
     serving::ReviewClients,
 };
 
-/// Clients over the network.
+/// Source of clients for a real API server.
 pub(super) struct KubeClientSource {
     clients: KubeClients,
     reviews: ReviewClientSource,
-    /// Ends the refreshing of tokens; `None` when controllers act as the process itself.
+    /// Shutdown of the token refreshes; `None` if controllers act as the process itself.
     token_shutdown: Option<Shutdown>,
 }
 
-/// Reads the kubeconfig or the pod's environment. With `--use-service-account-credentials` tokens are refreshed until `stop`.
+/// Reads the kubeconfig or the pod's environment. With `--use-service-account-credentials`, tokens are refreshed until `stop`
+/// begins.
 pub(super) async fn from_config(
     config: &ManagerConfig,
     metrics: Arc<Metrics>,

@@ -1,7 +1,7 @@
-//! The controllers of a manager while it leads: started lease by lease, supervised, drained.
+//! Runs of the controllers of a leading manager: start, supervision and drain.
 //!
-//! In: what the process watches, and what the controllers are started with. Out: the end of one that should not end, or of all when the work is
-//! to end.
+//! In: the state of the manager, and the dependencies of the controllers. Out: the unexpected end of a controller, or the end of
+//! all of them at shutdown.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -24,16 +24,16 @@ pub(super) struct ControllerStart {
     pub(super) work: Shutdown,
 }
 
-/// Runs the controllers of each lease while this replica holds it, until the work must end. Returns early only when a
-/// controller ended without a request, which none should.
-pub(super) async fn run_controllers(watched: Arc<ManagerState>, start: ControllerStart) {
-    let migrates = |names: &ControllerNames| watched.migration.as_ref().is_some_and(|own| own.has(names));
-    let (second, main): (Vec<_>, Vec<_>) = watched.controllers.iter().cloned().partition(|(names, _)| migrates(names));
+/// Runs the controllers of each lease while this replica holds it, until the work must end. Returns early if a controller
+/// ended unexpectedly.
+pub(super) async fn run_controllers(state: Arc<ManagerState>, start: ControllerStart) {
+    let migrates = |names: &ControllerNames| state.migration.as_ref().is_some_and(|own| own.has(names));
+    let (second, main): (Vec<_>, Vec<_>) = state.controllers.iter().cloned().partition(|(names, _)| migrates(names));
     let work = start.work.clone();
-    let main = std::pin::pin!(run_under(watched.leadership.clone(), main, Arc::clone(&watched), start.clone()));
+    let main = std::pin::pin!(run_under(state.leadership.clone(), main, Arc::clone(&state), start.clone()));
     let second = async {
-        match &watched.migration {
-            Some(own) => run_under(own.leadership.clone(), second, Arc::clone(&watched), start).await,
+        match &state.migration {
+            Some(own) => run_under(own.leadership.clone(), second, Arc::clone(&state), start).await,
             None => work.begun().await,
         }
     };
@@ -44,26 +44,26 @@ pub(super) async fn run_controllers(watched: Arc<ManagerState>, start: Controlle
     }
 }
 
-/// Waits until this replica leads and everything it reads is there, then runs these controllers.
+/// Waits until this replica leads and all its dependencies are ready, then runs these controllers.
 async fn run_under(
     leadership: Leadership,
     controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
-    watched: Arc<ManagerState>,
+    state: Arc<ManagerState>,
     start: ControllerStart,
 ) {
     let ControllerStart { interval: start_interval, metrics, clock, work } = start;
-    let mut provider = watched.provider_ready.clone();
+    let mut provider = state.provider_ready.clone();
     let ready = async {
         leadership.acquired().await;
-        watched.request_relists();
-        if watched.provider_refusal().await.is_some() {
+        state.request_relists();
+        if state.provider_refusal().await.is_some() {
             // The manager reports the refusal and ends.
             std::future::pending::<()>().await;
         }
-        if let Some(services) = &watched.services {
+        if let Some(services) = &state.services {
             services.synced().await;
         }
-        provider.wait_for(|state| matches!(state, Some(Ok(())))).await.is_ok()
+        provider.wait_for(|readiness| matches!(readiness, Some(Ok(())))).await.is_ok()
     };
     if work.run_until_begun(ready).await != Some(true) {
         return;
@@ -107,9 +107,10 @@ async fn supervise(
     orderly
 }
 
-/// Lets running steps end, for at most `limit`.
+/// Waits for running reconciles, for at most `limit`.
 ///
-/// The others are dropped where they wait: after the lease is released the next leader begins, and two must not write.
+/// The others are dropped at their next await, because the next leader starts after the lease is released, and two processes must
+/// not write.
 pub(super) async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
     if tokio::time::timeout(limit, &mut *controllers).await.is_err() {
         tracing::warn!(?limit, "running reconciles did not finish in time; the next leader will finish them");
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn steps_that_outlast_the_grace_period_are_dropped_before_the_lease_is_released() {
+    async fn drain_drops_reconciles_after_the_grace_period() {
         let (step, mut dropped) = tokio::sync::oneshot::channel::<()>();
         let mut controllers = tokio::spawn(async move {
             let _step = step;
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_steps_run() {
+    async fn drain_ends_with_the_last_reconcile() {
         let mut controllers = tokio::spawn(tokio::time::sleep(Duration::from_secs(1)));
         let started = tokio::time::Instant::now();
         drain(&mut controllers, Duration::from_secs(10)).await;

@@ -1,18 +1,19 @@
-//! The command `doctor`: examines what a manager needs in the cluster and the cloud, and says what to do.
+//! Command `doctor`: checks the requirements of a manager in the cluster and the cloud, and suggests fixes.
 //!
 //! ```text
 //! API server ─► cluster ─► ClusterFacts ─┬─► verdicts, rights ─┐
 //!                                        └─► the provider ─────┴─► findings ─► print
 //! ```
-//! In: a manager's configuration. Out: a row for each finding, as table or JSON, and an exit code: 0 no problem, 2 problems, 1 no problem was
-//! found but not everything could be looked at. It changes nothing: access reviews are answered, not kept.
+//! In: a manager's configuration. Out: a row for each finding, as table or JSON, and an exit code: 0 for no problem, 2 for problems,
+//! 1 if no problem was found but not everything could be checked. It changes nothing, because the API server does not store access
+//! reviews.
 
 mod checks;
 mod cluster;
 pub(super) mod print;
 mod rights;
 #[cfg(all(test, feature = "sandbox", feature = "azure"))]
-#[expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test fails without its fixtures")]
 mod tests;
 mod verdicts;
 
@@ -58,7 +59,7 @@ pub(super) async fn client(kube_api: &KubeClientConfig, component: &str) -> Resu
     Ok(read_only(clients.for_component(component)?))
 }
 
-/// Makes all checks. `client` is an error if there is no connection to the API server.
+/// Makes all checks. `client` is the reason if there is no connection to the API server.
 pub(super) async fn examine_with(
     client: Result<Client, String>,
     provider: Option<Arc<dyn ProviderDiagnostics>>,
@@ -68,7 +69,7 @@ pub(super) async fn examine_with(
     let manager = &options.manager;
     let facts = match &client {
         Ok(client) => ClusterFacts::read(client, &manager.leader_election).await,
-        Err(reason) => ClusterFacts::unseen(reason),
+        Err(reason) => ClusterFacts::unread(reason),
     };
     let mut findings = verdicts::of_cluster(&facts, manager, provider.as_deref(), now);
     if let (Ok(client), true) = (&client, facts.server.is_ok()) {
@@ -82,7 +83,7 @@ pub(super) async fn examine_with(
             cloud.orphans
         }
         None => {
-            let reason = format!("the cloud provider {:?} does not tell what it owns", manager.cloud.provider);
+            let reason = format!("the cloud provider {:?} does not list the resources that it owns", manager.cloud.provider);
             OrphanReport { unread: vec![reason], ..OrphanReport::default() }
         }
     };

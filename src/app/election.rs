@@ -1,14 +1,14 @@
-//! Hosts the leader election, and acts when the rest of the process is blocked.
+//! Host of the leader election, which acts when the rest of the process is blocked.
 //!
 //! In: a [`LeaderElector`], if there is an election. Out: the outcome of the election ([`ElectionOutcome`]). In the binary
-//! it has a thread, a runtime and a client of its own, and takes no lock that is held during parsing or planning; it shares
-//! those of the log's output and of the metrics, which are held for moments. So no load on the other threads can cost the
-//! lease. Two rules follow, because a thread that renews while the others are blocked would keep a leader that does no work,
-//! and a lease that is lost while they are blocked would leave a process that may write later:
+//! it has its own thread, runtime and client, and takes no lock that is held during parsing or planning. It shares the locks
+//! of the log's output and of the metrics, which are held briefly. So load on the other threads cannot cost the lease. Two rules
+//! follow, because a thread that renews while the others are blocked would keep a leader that does no work, and a lease that is
+//! lost while they are blocked would leave a process that may write later:
 //!
-//! - a lost lease ends the process from that thread, at once and whatever the others do;
-//! - the other threads send a heartbeat every 5 s; after 60 s without one, and 10 s more, the process ends. The lease is
-//!   left to expire: a thread that wakes at this moment may still finish a write, and the next leader must not have begun.
+//! - After a lost lease, that thread ends the process immediately, whatever the others do.
+//! - The other threads send a heartbeat every 5 s; 70 s after the last one, the process ends. The lease then expires instead
+//!   of being released, because a thread that wakes at this moment may still finish a write before the next leader starts.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, thread, time::Duration};
 
@@ -40,12 +40,12 @@ const HEARTBEAT_GRACE: Duration = Duration::from_secs(10);
 /// Runtime that the election runs on.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum ElectionHost {
-    /// On the caller's runtime: for tests, whose clock is paused, and for the demo.
+    /// Runtime of the caller, for tests with a paused clock and for the demo.
     #[default]
     CallersRuntime,
-    /// On a thread of its own.
+    /// Separate thread with its own runtime.
     OwnThread {
-        /// Says why and ends the process.
+        /// Function that prints the reason and ends the process.
         end: fn(&str) -> !,
     },
 }
@@ -68,22 +68,22 @@ pub(super) fn abstain() -> PendingElection {
     PendingElection { elector: None, standby: Some(standby), leadership }
 }
 
-/// An election that has not started.
+/// Election that has not started.
 pub(super) struct PendingElection {
     elector: Option<(LeaderElector, ElectionRuntime)>,
     /// Sender of a process that abstains: while it lives, no leadership begins.
     standby: Option<watch::Sender<LeadershipState>>,
-    /// The leadership that it decides.
+    /// Leadership that the election decides.
     pub(super) leadership: Leadership,
 }
 
-/// The caller's runtime, or a thread's own.
+/// Runtime that a prepared election will run on.
 enum ElectionRuntime {
     CallersRuntime,
     OwnThread(SingleThreadRuntime, fn(&str) -> !),
 }
 
-/// Prepares the election for the lease called `name`. Without election, its leadership always holds.
+/// Prepares the election for the lease `name`. If leader election is disabled, the leadership always holds.
 pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<PendingElection, ManagerStartError> {
     let ElectionContext { settings, host, clients, clock, recorder, metrics, .. } = *context;
     if !settings.enabled {
@@ -97,21 +97,21 @@ pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<Pendi
         renew_deadline: settings.renew_deadline,
         retry_period: settings.retry_period,
     };
-    let (client, identity) = match host {
+    let (client, runtime) = match host {
         ElectionHost::CallersRuntime => (clients.election()?, ElectionRuntime::CallersRuntime),
         ElectionHost::OwnThread { end } => {
             let own = SingleThreadRuntime::new()?;
-            // What drives the client and its connections must live on that thread.
+            // The tasks of the client and its connections must run on that thread.
             let client = own.enter(|| clients.election())?;
             (client, ElectionRuntime::OwnThread(own, end))
         }
     };
     let (elector, leadership) = LeaderElector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
-    Ok(PendingElection { elector: Some((elector, identity)), standby: None, leadership })
+    Ok(PendingElection { elector: Some((elector, runtime)), standby: None, leadership })
 }
 
 impl PendingElection {
-    /// Returns the health check; `None` without election.
+    /// Returns the health check; `None` if leader election is disabled.
     pub(super) fn health(&self) -> Option<LeaderElectionHealth> {
         self.elector.as_ref().map(|(elector, _)| elector.health())
     }
@@ -143,10 +143,9 @@ impl PendingElection {
     }
 }
 
-/// Holds both leases.
+/// Acquires and renews both leases until either is lost, or until both are released after `stop` has begun.
 ///
-/// The second lease is acquired after the first, and released before it. Ends when either is lost, or when both are released
-/// because `stop` has begun.
+/// The second lease is acquired after the first, and released before it.
 pub(super) async fn run_both(
     main: PendingElection,
     second: Option<PendingElection>,
@@ -175,7 +174,7 @@ pub(super) async fn run_both(
     main.await
 }
 
-/// Holds the election on this thread. Does not return when the lease is lost or the other threads are blocked.
+/// Runs the election on this thread. Ends the process if the lease is lost or the other threads are blocked.
 fn on_thread(
     own: SingleThreadRuntime,
     election: impl Future<Output = ElectionOutcome>,
@@ -207,15 +206,15 @@ fn blocked_message(leads: bool) -> String {
     )
 }
 
-/// Shows for ever that this runtime runs.
-async fn send_heartbeats(pulse: watch::Sender<()>) {
+/// Sends heartbeats of this runtime, without end.
+async fn send_heartbeats(heartbeat_tx: watch::Sender<()>) {
     loop {
-        pulse.send_replace(());
+        heartbeat_tx.send_replace(());
         tokio::time::sleep(HEARTBEAT_PERIOD).await;
     }
 }
 
-/// Resolves when no heartbeat has come for [`HEARTBEAT_TIMEOUT`], and none in [`HEARTBEAT_GRACE`] after it.
+/// Resolves when no heartbeat has arrived for [`HEARTBEAT_TIMEOUT`], and none in [`HEARTBEAT_GRACE`] afterwards.
 ///
 /// If the whole process was suspended for so long, this may run before the heartbeat does. A closed channel, as when the
 /// process stops, does not count as a missed heartbeat.
@@ -231,24 +230,24 @@ async fn heartbeat_lost(mut heartbeat_rx: watch::Receiver<()>) {
     }
 }
 
-/// A runtime for one thread, which may be dropped anywhere.
+/// Runtime for one thread that may be dropped in async code.
 struct SingleThreadRuntime(Option<Runtime>);
 
 impl SingleThreadRuntime {
     fn new() -> Result<Self, ManagerStartError> {
-        // Looking up a name needs a second thread for a moment.
+        // A name lookup needs a second thread temporarily.
         let mut builder = Builder::new_current_thread();
         builder.enable_all().max_blocking_threads(1).thread_keep_alive(Duration::from_secs(1));
         Ok(Self(Some(builder.build().map_err(ManagerStartError::ElectionThread)?)))
     }
 
-    /// Runs `work` so that what it spawns lives here.
+    /// Runs `work` so that its tasks are spawned on this runtime.
     fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = self.0.as_ref().map(Runtime::enter);
         work()
     }
 
-    /// Runs `work` on this thread. `None` only when there is no runtime any more.
+    /// Runs `work` on this thread. Returns `None` only if the runtime was already taken.
     fn run<F: Future>(mut self, work: F) -> Option<F::Output> {
         let runtime = self.0.take()?;
         let output = runtime.block_on(work);
@@ -272,10 +271,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_runtime_that_shows_no_sign_of_life_is_taken_for_blocked() {
-        let (pulse, felt) = watch::channel(());
-        let watching = tokio::spawn(heartbeat_lost(felt.clone()));
-        let beating = tokio::spawn(send_heartbeats(pulse.clone()));
+    async fn a_runtime_without_heartbeats_is_blocked() {
+        let (heartbeat_tx, heartbeat_rx) = watch::channel(());
+        let watching = tokio::spawn(heartbeat_lost(heartbeat_rx.clone()));
+        let beating = tokio::spawn(send_heartbeats(heartbeat_tx.clone()));
         sleep(Duration::from_secs(3600)).await;
         assert!(!watching.is_finished());
         let started = Instant::now();
@@ -284,42 +283,42 @@ mod tests {
         let seconds = started.elapsed().as_secs();
         assert!((65..=70).contains(&seconds), "after {seconds} s");
 
-        let stopped = tokio::spawn(heartbeat_lost(felt));
-        drop(pulse);
+        let stopped = tokio::spawn(heartbeat_lost(heartbeat_rx));
+        drop(heartbeat_tx);
         sleep(Duration::from_secs(3600)).await;
-        assert!(!stopped.is_finished(), "a process that stops in good order is not blocked");
+        assert!(!stopped.is_finished(), "a process that stops in an orderly way is not blocked");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_was_stopped_as_a_whole_is_not_blocked() {
-        let (pulse, felt) = watch::channel(());
-        let watching = tokio::spawn(heartbeat_lost(felt));
+    async fn a_suspended_process_is_not_blocked() {
+        let (heartbeat_tx, heartbeat_rx) = watch::channel(());
+        let watching = tokio::spawn(heartbeat_lost(heartbeat_rx));
         tokio::task::yield_now().await;
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(600)).await;
             sleep(Duration::from_secs(1)).await;
-            pulse.send_replace(());
+            heartbeat_tx.send_replace(());
             tokio::task::yield_now().await;
         }
         sleep(HEARTBEAT_TIMEOUT).await;
         assert!(!watching.is_finished());
     }
 
-    static SAID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    static END_REASON: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
-    /// Stands for an end of the process: the thread goes no further.
-    fn say(why: &str) -> ! {
-        let _ = SAID.set(why.to_owned());
+    /// Replaces the end of the process: records the reason, and ends the thread.
+    fn record_end(reason: &str) -> ! {
+        let _ = END_REASON.set(reason.to_owned());
         std::panic::panic_any("ended")
     }
 
-    /// The election is dropped where it is: nothing tells it to release the lease, as `stop` would.
+    /// The election is dropped at its await: only `stop` would cause it to release the lease.
     #[test]
-    fn who_is_blocked_and_leads_ends_without_releasing_the_lease() {
+    fn a_blocked_leader_ends_without_releasing_the_lease() {
         let (state, leadership) = Leadership::channel();
         let until = Instant::now() + Duration::from_secs(3600);
         state.send_replace(leader_election::LeadershipState::Leading { until: until.into() });
-        let (_pulse, felt) = watch::channel(());
+        let (_heartbeat_tx, heartbeat_rx) = watch::channel(());
         let paused = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let (released, stop) = (std::sync::atomic::AtomicBool::new(false), Shutdown::new());
         let election = async {
@@ -327,10 +326,10 @@ mod tests {
             released.store(true, std::sync::atomic::Ordering::SeqCst);
             ElectionOutcome::Released
         };
-        let run = || on_thread(SingleThreadRuntime(Some(paused)), election, &leadership, felt, say);
+        let run = || on_thread(SingleThreadRuntime(Some(paused)), election, &leadership, heartbeat_rx, record_end);
         assert!(std::panic::catch_unwind(AssertUnwindSafe(run)).is_err());
-        let said = SAID.get().unwrap();
-        assert!(said.contains("for 70s") && said.contains("the lease is left to expire"), "{said}");
+        let reason = END_REASON.get().unwrap();
+        assert!(reason.contains("for 70s") && reason.contains("the lease is left to expire"), "{reason}");
         assert!(!released.load(std::sync::atomic::Ordering::SeqCst) && !stop.has_begun());
         assert!(!blocked_message(false).contains("lease"), "a standby has none");
     }

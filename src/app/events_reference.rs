@@ -1,4 +1,4 @@
-//! The page of events, derived from the controllers' tables.
+//! Reference page of events, generated from the controllers' tables.
 //!
 //! In: every table of events, with the source component that records them. Out: `docs/reference/events.md`, which
 //! `tests/reference_docs.rs` compares with the file.
@@ -16,7 +16,7 @@ use crate::{
 /// Heading, source component and events of a recorder.
 pub type EventTable = (&'static str, &'static str, &'static [EventDescription]);
 
-/// Tables of this program, whatever the provider.
+/// Tables of this program, without those of providers.
 const TABLES: &[EventTable] = &[
     (NODE_IPAM.canonical, NODE_IPAM.event_source, node_ipam::EVENTS),
     (NODE.canonical, NODE.event_source, node::EVENTS),

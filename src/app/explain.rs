@@ -1,8 +1,8 @@
-//! The command `explain`: the meaning of a name, and advice.
+//! Command `explain`: meaning of a name, with advice.
 //!
 //! In: the name of an error code, an event, an alert, a flag, a field, a metric, a check of `doctor`, or of something on a
-//! Node or a Service; and the reference pages, or the tables without a page. Out: text and an exit code: 0 if the name is
-//! known, else 1, with similar names.
+//! Node or a Service; and the reference pages, or the tables without a page. Out: text and an exit code: 0 if the name was
+//! found, else 1, with similar names.
 
 mod alerts;
 mod objects;
@@ -21,7 +21,7 @@ use crate::{
     serving,
 };
 
-/// Similarity that a name needs to be suggested.
+/// Minimum similarity of a suggested name.
 const ALIKE: f64 = 0.82;
 const SUGGESTIONS: usize = 3;
 /// Largest difference in similarity between the best suggestion and the others.
@@ -33,7 +33,7 @@ pub(super) fn run(registry: &Registry, options: &ExplainOptions) -> Result<ExitC
     if found.is_empty() {
         let alike = suggestions(&topics, &options.name);
         let more = if alike.is_empty() { String::new() } else { format!("; did you mean {}?", alike.join(", ")) };
-        return Err(format!("nothing is known of {:?}{more}", options.name).into());
+        return Err(format!("no description of {:?}{more}", options.name).into());
     }
     let text = if options.json { format!("{:#}", json!(found)) } else { text(&found) };
     Ok(print(&text, ExitCode::SUCCESS))
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_any_case_and_mistakes_are_helped() {
+    fn names_are_found_in_any_case_and_similar_ones_are_suggested() {
         let topics = topics(&Registry::new());
         let found = find(&topics, "WORKQUEUE_DEPTH");
         assert_eq!(text(&found).lines().next(), Some("workqueue_depth (metric)"));
@@ -102,9 +102,9 @@ mod tests {
         assert_eq!(find(&topics, "workqueue_queue_duration_seconds").len(), 1, "its buckets are not repeated");
         assert_eq!(find(&topics, "NodeDeletionDelayed").len(), 1);
         for name in ["DriftLeft", "cloudcontrollermanagerdriftleft"] {
-            let told = text(&find(&topics, name));
-            assert!(told.starts_with("CloudControllerManagerDriftLeft (alert)\n"), "{told}");
-            assert!(told.contains("\n  Meaning\n") && told.contains("driftPolicy"), "{told}");
+            let found = text(&find(&topics, name));
+            assert!(found.starts_with("CloudControllerManagerDriftLeft (alert)\n"), "{found}");
+            assert!(found.contains("\n  Meaning\n") && found.contains("driftPolicy"), "{found}");
         }
         for name in ["--route-reconciliation-period", "route-reconciliation-period", "Route-Reconciliation-Period"] {
             let found = text(&find(&topics, name));

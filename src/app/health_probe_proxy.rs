@@ -1,6 +1,6 @@
 //! `health-probe-proxy`: runs the proxy until the process receives a signal.
 //!
-//! In: the command line, validated. Out: an exit code. It runs on every machine: one thread, and no client of any API.
+//! In: the validated command line. Out: an exit code. It runs on every machine, so it has one thread and no client of any API.
 
 use std::process::ExitCode;
 
@@ -13,11 +13,11 @@ use crate::{
     health_probe_proxy::{self, ProbeProxySettings},
 };
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs the proxy until SIGTERM or SIGINT.
 pub(super) fn start(config: &HealthProbeProxyConfig) -> Result<ExitCode, AppError> {
     logging::install(&config.logging)?;
     let settings = ProbeProxySettings { health_check_port: config.health_check_port, target_port: config.target_port };
     let ended = run_on(single_threaded(), |stop| async move { health_probe_proxy::run(settings, &stop).await });
-    ended.map_err(|error| format!("cannot go on: {error}"))??;
+    ended.map_err(|error| format!("cannot continue: {error}"))??;
     Ok(ExitCode::SUCCESS)
 }

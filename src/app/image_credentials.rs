@@ -1,7 +1,7 @@
-//! `acr-credential-provider`: answers one request of the kubelet and ends.
+//! `acr-credential-provider`: responds to one request of the kubelet and exits.
 //!
-//! In: the command line, validated, and the request on stdin. Out: the response on stdout, and nothing else there; an exit code. The
-//! kubelet starts it for each image that is pulled, so it does no more than the answer needs.
+//! In: the validated command line, and the request on stdin. Out: the response on stdout, and nothing else there; an exit code. The
+//! kubelet starts the program for each image that it pulls, so the startup is minimal.
 
 use std::{io::Read, process::ExitCode, time::Duration};
 
@@ -14,12 +14,12 @@ use crate::{
     cloud_provider::Registry,
 };
 
-/// From the start to the answer; the kubelet waits no longer than a minute.
+/// Time from the start to the response; the kubelet waits no longer than a minute.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Most bytes of a request.
-const LARGEST_REQUEST: u64 = 1 << 20;
+/// Maximum number of bytes of a request.
+const MAX_REQUEST: u64 = 1 << 20;
 
-/// Answers the request on stdin.
+/// Responds to the request on stdin.
 pub(super) fn start(registry: &Registry, options: ImageCredentialOptions) -> Result<ExitCode, AppError> {
     logging::install(&options.logging)?;
     let response = run_on(single_threaded(), |_| respond(registry, options))??;
@@ -31,22 +31,22 @@ async fn respond(registry: &Registry, options: ImageCredentialOptions) -> Result
     let provide = registry.image_credentials(name).ok_or_else(|| format!("this program has no {name}"))?;
     let response = async { provide(options.config, request().await?).await };
     let limited = tokio::time::timeout(LIMIT, response).await;
-    limited.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())))
+    limited.unwrap_or_else(|_| Err(format!("no response within {} s", LIMIT.as_secs())))
 }
 
-/// Reads outside of the runtime's thread, so that the limit holds for a kubelet that becomes silent.
+/// Reads the request outside of the runtime's thread, so that the time limit applies if the kubelet sends nothing.
 async fn request() -> Result<Vec<u8>, String> {
     let read = tokio::task::spawn_blocking(read_stdin).await.map_err(std::io::Error::other).flatten();
     let request = read.map_err(|error| format!("cannot read the request from standard input: {error}"))?;
-    if request.len() as u64 > LARGEST_REQUEST {
-        return Err(format!("request: more than {LARGEST_REQUEST} bytes"));
+    if request.len() as u64 > MAX_REQUEST {
+        return Err(format!("request: more than {MAX_REQUEST} bytes"));
     }
     Ok(request)
 }
 
 fn read_stdin() -> std::io::Result<Vec<u8>> {
     let mut request = Vec::new();
-    // One more than may be, to see that there is too much.
-    std::io::stdin().lock().take(LARGEST_REQUEST + 1).read_to_end(&mut request)?;
+    // One byte more than the maximum shows that the request is too large.
+    std::io::stdin().lock().take(MAX_REQUEST + 1).read_to_end(&mut request)?;
     Ok(request)
 }

@@ -1,7 +1,7 @@
-//! The life of a manager: serve, watch, campaign, lead, drain, release.
+//! Lifecycle of a manager: serve, watch, acquire the lease, lead, drain, release.
 //!
-//! In: [`ManagerDeps`] – everything that differs between the binary, the demo and a test. Out: how it ended ([`ManagerOutcome`]). What runs on every
-//! replica (servers, informers, the provider's caches) starts at once; controllers start when this replica leads.
+//! In: [`ManagerDeps`], which differ between the binary, the demo and a test. Out: a [`ManagerOutcome`]. Servers, informers and the
+//! provider's caches start immediately on every replica; controllers start when this replica leads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,38 +50,38 @@ const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 
 /// Dependencies of a manager.
 pub struct ManagerDeps {
-    /// The command line, validated.
     pub config: ManagerConfig,
     pub clients: Arc<dyn ClientSource>,
     pub provider: Arc<dyn CloudProvider>,
     /// Metrics, one registry for the process.
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
-    /// Sets the log verbosity (`PUT /debug/flags/v`).
+    /// Function that sets the log verbosity (`PUT /debug/flags/v`).
     pub set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
 }
 
 /// Outcome of a manager that has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ManagerOutcome {
-    /// Stopped on request; everything was drained and the lease released.
+    /// Orderly stop: running work was drained and the lease released.
     Stopped,
-    /// The lease was lost: the process must end at once.
+    /// Loss of the lease: the process must exit immediately.
     LeaseLost,
-    /// Led without a current view of the cluster: the lease was released, so that another replica leads.
+    /// End of a leader without a current view of the cluster: the lease was released, so that another replica leads.
     InformersStale,
-    /// The provider must not lead a cluster with these Nodes; nothing was written.
+    /// Refusal of the provider to lead a cluster with these Nodes; nothing was written.
     ClusterRefused,
-    /// A part that must not end did.
+    /// Unexpected end of a component.
     UnexpectedEnd,
 }
 
-/// Runs a manager until `stop` begins or it ends on its own, with the leader election on this runtime.
+/// Runs a manager until `stop` begins or it ends on its own, with the leader election on this runtime. Returns an error if it
+/// cannot start.
 pub async fn run(parts: ManagerDeps, stop: &Shutdown) -> StartResult<ManagerOutcome> {
     run_with(parts, ElectionHost::CallersRuntime, stop).await
 }
 
-/// Runs a manager with the leader election on `host`.
+/// Runs a manager as [`run`] does, with the leader election on `host`.
 pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -> StartResult<ManagerOutcome> {
     if !parts.provider.has_cluster_id() && !parts.config.cloud.allow_untagged_cloud {
         return Err(ManagerStartError::NoClusterId);
@@ -98,8 +98,7 @@ pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -
     Ok(ended)
 }
 
-/// Starts the watches of a manager without leadership, until `background` begins. `parts` are those of a process that only
-/// reads.
+/// Starts the watches of a manager that only reads, and returns its state. They end when `background` begins.
 pub(super) async fn watch_only(mut parts: ManagerDeps, background: &Shutdown) -> StartResult<Arc<ManagerState>> {
     (parts.config.dry_run, parts.config.serving.port) = (true, 0);
     Ok(ControllerManager::build(parts, ElectionHost::CallersRuntime, background).await?.state)
@@ -110,7 +109,7 @@ struct ControllerManager {
     state: Arc<ManagerState>,
     election: PendingElection,
     second_election: Option<PendingElection>,
-    /// Why the provider must not lead this cluster.
+    /// Reason why the provider must not lead this cluster, if any.
     refusal: watch::Receiver<Option<String>>,
     metrics: Arc<Metrics>,
     clock: Clock,
@@ -119,16 +118,16 @@ struct ControllerManager {
 }
 
 impl ControllerManager {
-    /// Builds everything and starts what every replica runs.
+    /// Builds the manager, and starts the components that run on every replica.
     ///
-    /// The order matters: [`start_recorder`], [`prepare_elections`], [`start_webhooks`], controllers, [`on_demand_informers`], the
-    /// provider, the secure port. The informers start last, because they accept no subscriber after that.
+    /// The order is required: [`start_recorder`], [`prepare_elections`], [`start_webhooks`], controllers, [`on_demand_informers`],
+    /// the provider, the secure port. The informers start last, because they accept no subscribers afterwards.
     async fn build(parts: ManagerDeps, host: ElectionHost, background: &Shutdown) -> StartResult<Self> {
         let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
         let clients = if config.dry_run { Arc::new(ReadOnlyClients(clients)) } else { clients };
         publish_feature_gates(&config.feature_gates, &metrics);
         publish_build_info(&config.version, &metrics);
-        metrics.make_first_values(provider.provider_name());
+        metrics.create_first_values(provider.provider_name());
         let recorder = start_recorder(&config, clients.as_ref(), &metrics, clock, background)?;
         let elections = ElectionContext {
             settings: &config.leader_election,
@@ -183,7 +182,7 @@ impl ControllerManager {
             let (leadership, health) = (election.leadership.clone(), election.health());
             (Some(MigrationState { migration, leadership, election: health }), Some(election))
         });
-        let watched = Arc::new(ManagerState {
+        let state = Arc::new(ManagerState {
             leadership: main.leadership.clone(),
             migration,
             election: main.health(),
@@ -198,48 +197,49 @@ impl ControllerManager {
             skipped: wired.skipped,
             is_dry_run: config.dry_run,
         });
-        let seen = Arc::downgrade(&watched);
-        metrics.observe_with(move || seen.upgrade().iter().for_each(|watched| status::observe(watched)));
+        let observed = Arc::downgrade(&state);
+        metrics.observe_with(move || observed.upgrade().iter().for_each(|state| status::observe(state)));
         let reports = config.dry_run.then(|| DryRunReports::new(clock));
-        let shown = ServedState { state: &watched, webhooks, reports: reports.as_ref() };
+        let shown = ServedState { state: &state, webhooks, reports: reports.as_ref() };
         Box::pin(serve(&config, shown, clients.reviews()?, &metrics, clock, set_verbosity, background)).await?;
 
         nodes.with_clock(clock).start(watches.clone(), background, Arc::clone(&metrics));
         if watches_services {
             services.with_clock(clock).start(watches, background, Arc::clone(&metrics));
         }
-        Ok(Self { config, state: watched, election: main, second_election, refusal, metrics, clock, reports })
+        Ok(Self { config, state, election: main, second_election, refusal, metrics, clock, reports })
     }
 
-    /// Plans again and again, if that is what this process is for.
+    /// Plans periodically in the background, if `--dry-run` is set.
     fn start_dry_run(&self, background: &Shutdown) {
         let Some(reports) = self.reports.clone() else { return };
-        let (work, over) = (dry_run::run(Arc::clone(&self.state), reports, Arc::clone(&self.metrics)), background.clone());
-        background.spawn(async move { over.run_until_begun(work).await });
+        let (work, shutdown) =
+            (dry_run::run(Arc::clone(&self.state), reports, Arc::clone(&self.metrics)), background.clone());
+        background.spawn(async move { shutdown.run_until_begun(work).await });
     }
 
-    /// Campaigns, leads, and ends in good order.
+    /// Acquires the lease, runs the controllers, and stops in order.
     async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
         let (work, election_shutdown) = (Shutdown::new(), Shutdown::new());
-        let Self { config, state: watched, election: main, second_election, refusal, metrics, clock, .. } = self;
+        let Self { config, state, election: main, second_election, refusal, metrics, clock, .. } = self;
         let mut election = tokio::spawn(election::run_both(main, second_election, election_shutdown.clone()));
         let start = ControllerStart { interval: config.start_interval, metrics, clock, work: work.clone() };
-        let mut controllers = tokio::spawn(run_controllers(Arc::clone(&watched), start));
-        let unasked = |ended| {
+        let mut controllers = tokio::spawn(run_controllers(Arc::clone(&state), start));
+        let unexpected_end = |ended| {
             if matches!(ended, Ok(Some(Election::Lost))) { ManagerOutcome::LeaseLost } else { ManagerOutcome::UnexpectedEnd }
         };
 
         let ended = tokio::select! {
             biased;
             () = stop.begun() => ManagerOutcome::Stopped,
-            ended = &mut election => return unasked(ended),
+            ended = &mut election => return unexpected_end(ended),
             _ = &mut controllers => return ManagerOutcome::UnexpectedEnd,
-            reason = until_refused(refusal) => {
+            reason = wait_until_refused(refusal) => {
                 tracing::error!(reason, "the cloud provider refuses to lead this cluster");
                 ManagerOutcome::ClusterRefused
             }
-            why = informer_watchdog::until_stale(&watched) => {
-                tracing::error!(why, "leading without a current view of the cluster: releasing the lease so that another replica can lead");
+            reason = informer_watchdog::wait_until_stale(&state) => {
+                tracing::error!(reason, "leading without a current view of the cluster: releasing the lease so that another replica can lead");
                 ManagerOutcome::InformersStale
             }
         };
@@ -247,8 +247,8 @@ impl ControllerManager {
         work.begin();
         tokio::select! {
             biased;
-            // Another replica leads already: running work must not continue next to it.
-            ended = &mut election => return unasked(ended),
+            // Another replica may already lead, so running work must not continue.
+            ended = &mut election => return unexpected_end(ended),
             () = drain(&mut controllers, config.shutdown_grace_period) => {}
         }
         election_shutdown.begin();
@@ -257,15 +257,15 @@ impl ControllerManager {
     }
 }
 
-/// Resolves with the reason why the provider must not lead this cluster.
-async fn until_refused(mut refusal: watch::Receiver<Option<String>>) -> String {
+/// Waits until the provider must not lead this cluster, and returns the reason.
+async fn wait_until_refused(mut refusal: watch::Receiver<Option<String>>) -> String {
     if let Ok(Some(reason)) = refusal.wait_for(Option::is_some).await.as_deref() {
         return reason.clone();
     }
     std::future::pending().await
 }
 
-/// Starts the recorder of events: before all parts, because each of them records. Events of a dry run are discarded: their actions
+/// Starts the recorder of events, before the components that use it. Events of a dry run are discarded, because their actions
 /// did not happen.
 fn start_recorder(
     config: &ManagerConfig,
@@ -276,16 +276,16 @@ fn start_recorder(
 ) -> StartResult<EventRecorder> {
     let (recorder, mut recorded) = EventRecorder::channel(COMPONENT);
     if config.dry_run {
-        let over = background.clone();
-        background.spawn(async move { over.run_until_begun(async { while recorded.recv().await.is_some() {} }).await });
+        let shutdown = background.clone();
+        background.spawn(async move { shutdown.run_until_begun(async { while recorded.recv().await.is_some() {} }).await });
     } else {
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(metrics), background);
     }
     Ok(recorder.with_discard_metric(metrics))
 }
 
-/// Prepares the elections, and the leadership of each controller: before the wiring, because the clients of controllers and provider
-/// check a leadership before they write.
+/// Prepares the elections and the leadership of each controller, before the wiring: the clients of controllers and provider
+/// check leadership before they write.
 fn prepare_elections(
     elections: &ElectionContext<'_>,
     config: &ManagerConfig,
@@ -299,7 +299,7 @@ fn prepare_elections(
     Ok((main, second, leases))
 }
 
-/// Serves the webhooks of the provider: before any other port, because a mistake in their flags ends the process. A dry-run manager
+/// Serves the webhooks of the provider, before any other port, because invalid webhook flags end the process. A dry-run manager
 /// serves none.
 async fn start_webhooks(
     context: &wiring::WiringContext<'_>,
@@ -311,8 +311,8 @@ async fn start_webhooks(
     webhooks::start(configured, provider.webhooks(), client, (context.metrics, context.clock), background).await
 }
 
-/// Creates the informers that start on request of the provider: after the wiring, which subscribes to `namespaces`. Only the service
-/// controller has a use for their objects.
+/// Creates the informers that start on request of the provider, after the wiring, which subscribes to `namespaces`. Only the
+/// service controller uses their objects.
 fn on_demand_informers(
     context: &wiring::WiringContext<'_>,
     namespaces: Informer<Namespace>,
@@ -327,15 +327,14 @@ fn on_demand_informers(
     )
 }
 
-/// Returns the provider's client, which acts as ServiceAccount `<name>-cloud-provider` where controllers have accounts of
-/// their own.
+/// Returns the provider's client, which acts as ServiceAccount `<name>-cloud-provider` if controllers have their own accounts.
 ///
-/// The provider checks leadership itself. Upstream: `pkg/provider/azure.go`, `Initialize`.
+/// Leadership is checked by the provider. Upstream: `pkg/provider/azure.go`, `Initialize`.
 fn provider_client(clients: &dyn ClientSource, provider: &str) -> Result<kube::Client, kube::Error> {
     clients.controller(&format!("{provider}-cloud-provider"), &Leadership::unopposed())
 }
 
-/// State that health checks and pages show.
+/// Inputs of health checks and pages.
 struct ServedState<'a> {
     state: &'a Arc<ManagerState>,
     webhooks: Option<RunningWebhooks>,
@@ -354,9 +353,9 @@ async fn serve(
     if config.serving.port == 0 {
         return Ok(());
     }
-    let watched = shown.state;
-    let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(metrics));
-    let health = health::checks(watched);
+    let state = shown.state;
+    let (for_status, for_metrics) = (Arc::clone(state), Arc::clone(metrics));
+    let health = health::checks(state);
     if let Some(webhooks) = shown.webhooks {
         health.add("webhooks", HealthEndpointSet::READYZ, move || webhooks.check());
     }
@@ -367,7 +366,7 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::status(&for_status)),
-        planner: Some(page::planner(watched, shown.reports)),
+        planner: Some(page::planner(state, shown.reports)),
         before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity,
         clock,
@@ -381,17 +380,17 @@ mod tests {
     use super::*;
     use crate::providers::fake::{FakeCloud, FakeConfig};
 
-    /// Remembers who asked for an account's client.
+    /// Records the accounts whose clients were requested.
     #[derive(Default)]
     struct Accounts(parking_lot::Mutex<Vec<String>>);
 
     impl ClientSource for Accounts {
         fn component(&self, _: &str) -> Result<kube::Client, kube::Error> {
-            let answer = || http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
-            let nobody = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-                std::future::ready(Ok::<_, std::convert::Infallible>(answer()))
+            let response = || http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
+            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+                std::future::ready(Ok::<_, std::convert::Infallible>(response()))
             });
-            Ok(kube::Client::new(nobody, "default"))
+            Ok(kube::Client::new(service, "default"))
         }
         fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
             self.0.lock().push(account.to_owned());
@@ -406,7 +405,7 @@ mod tests {
         let flags =
             ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"].iter().chain(flags);
         let Ok(crate::cli::CliCommand::Run(config)) = crate::cli::parse(flags.map(Into::into), &["fake"], &[]) else {
-            panic!("no help asked for")
+            panic!("expected the command to run a manager")
         };
         ManagerDeps {
             config: *config,
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_provider_acts_as_an_account_of_its_own() {
+    async fn the_provider_has_its_own_account() {
         let accounts = Accounts::default();
         provider_client(&accounts, "azure").unwrap();
         assert_eq!(*accounts.0.lock(), ["azure-cloud-provider"]);
@@ -432,19 +431,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_only_plans_starts_no_webhooks() {
+    async fn a_dry_run_manager_starts_no_webhooks() {
         let (accounts, background) = (Arc::default(), Shutdown::new());
-        // To start webhooks would fail: the provider has none of this name.
-        let wanted = ["--feature-gates=CloudControllerManagerWebhook=true", "--webhooks=missing"];
+        // The start of webhooks would fail, because the provider has none of this name.
+        let flags = ["--feature-gates=CloudControllerManagerWebhook=true", "--webhooks=missing"];
         let build = |dry_run: bool| {
-            let mut parts = parts(&wanted, &accounts);
+            let mut parts = parts(&flags, &accounts);
             parts.config.dry_run = dry_run;
             ControllerManager::build(parts, ElectionHost::CallersRuntime, &background)
         };
         let error = build(false).await.map(drop).unwrap_err();
         assert!(error.to_string().contains("unknown webhook"), "{error}");
         build(true).await.map(drop).unwrap();
-        watch_only(parts(&wanted, &accounts), &background).await.map(drop).unwrap();
+        watch_only(parts(&flags, &accounts), &background).await.map(drop).unwrap();
         background.begin();
     }
 }

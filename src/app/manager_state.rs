@@ -22,10 +22,10 @@ use crate::{
     },
 };
 
-/// Source component of the manager's own events, and its user agent's last part.
+/// Source component of the manager's own events, and last part of its user agent.
 pub(super) const COMPONENT: &str = "cloud-controller-manager";
 
-/// The second lease of leader migration.
+/// State of the second lease of leader migration.
 pub(super) struct MigrationState {
     pub(super) migration: LeaderMigration,
     pub(super) leadership: Leadership,
@@ -40,9 +40,9 @@ impl MigrationState {
 }
 
 impl ManagerState {
-    /// Requests a list for each filled store, for a replica that begins to lead.
+    /// Relists all objects of each synced store. Called when this replica starts to lead.
     ///
-    /// Its watches may have missed changes for a long time: after a restore of etcd, a watch from a lost version is silent.
+    /// Its watches may have missed changes: after a restore of etcd, a watch from a lost version is silent.
     pub(super) fn request_relists(&self) {
         request_relist(&self.nodes);
         self.services.iter().for_each(request_relist);
@@ -50,7 +50,9 @@ impl ManagerState {
         request_relist(&self.endpoint_slices.store());
     }
 
-    /// Returns why the provider must not lead this cluster, once its Nodes are listed. Nodes that join later are checked as they come.
+    /// Waits until the Nodes are listed, and returns the reason why the provider must not lead this cluster, if any.
+    ///
+    /// Nodes that join later are checked when the watch reports them.
     pub(super) async fn provider_refusal(&self) -> Option<String> {
         self.nodes.synced().await;
         self.provider.refuses_cluster(&self.nodes.list())
@@ -58,20 +60,20 @@ impl ManagerState {
 }
 
 fn request_relist<K>(store: &InformerStore<K>) {
-    // A first list that has not ended yet misses nothing.
+    // A pending first list is complete anyway.
     if store.status().synced {
-        store.want_relist();
+        store.request_relist();
     }
 }
 
 /// State that health checks and the status page read.
 pub(crate) struct ManagerState {
     pub(super) leadership: Leadership,
-    /// The second lease, when controllers run under it.
+    /// Second lease, if controllers run under it.
     pub(super) migration: Option<MigrationState>,
     pub(super) election: Option<LeaderElectionHealth>,
     pub(super) nodes: InformerStore<Node>,
-    /// `None`: no controller that runs needs them.
+    /// Store of Services; `None` if no running controller needs them.
     pub(super) services: Option<InformerStore<Service>>,
     /// Classes that this manager serves.
     pub(super) classes: LoadBalancerClasses,

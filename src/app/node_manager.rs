@@ -1,7 +1,7 @@
 //! `cloud-node-manager`: builds a node manager from the flags and runs it until the process receives a signal.
 //!
-//! In: the command line, validated. Out: an exit code. Memory has priority, because this runs on every machine: one thread,
-//! two clients, and a server with a client of its own only if a port is configured.
+//! In: the validated command line. Out: an exit code. It runs on every machine, so it is optimized for memory: one thread, two
+//! clients, and a server with another client only if a port is configured.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ use crate::{
     status::{InformersStatus, ManagerStatus, ProviderStatus},
 };
 
-/// Time that a running step, which is one request, may take to end.
+/// Time that a running reconcile, which waits for one request, may take to end.
 const GRACE: Duration = Duration::from_secs(10);
 /// Time that queued writes may take.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs the node manager until SIGTERM or SIGINT.
 pub(super) fn start(registry: &Registry, config: NodeManagerConfig) -> Result<ExitCode, AppError> {
     let log = logging::install(&config.logging)?;
     for notice in &config.notices {
@@ -45,7 +45,7 @@ pub(super) fn start(registry: &Registry, config: NodeManagerConfig) -> Result<Ex
 
 fn manage(registry: &Registry, config: NodeManagerConfig, log: logging::LogHandle) -> Result<ExitCode, AppError> {
     let ended = run_on(single_threaded(), |stop| run(registry, config, log, stop));
-    ended.map_err(|error| format!("cannot go on: {error}"))??;
+    ended.map_err(|error| format!("cannot continue: {error}"))??;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -58,7 +58,7 @@ async fn run(
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     registry.register_metrics(&metrics)?;
     let node_name = config.node_name.clone().unwrap_or_else(|| host_name().to_lowercase());
-    let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
+    let factory = registry.local(&config.provider).ok_or("the cloud provider does not support cloud-node-manager")?;
     let settings = config.settings;
     let provider = factory(&LocalConfig {
         node_name: node_name.clone(),
@@ -125,17 +125,17 @@ async fn serve(
     Ok(())
 }
 
-/// Returns the checks. `/healthz` has upstream's one check, named after the Node, that always succeeds; `/readyz` reports
-/// missing dependencies.
+/// Returns the health checks. `/healthz` has one check, as upstream: it is named after the Node and always succeeds.
+/// `/readyz` reports missing dependencies.
 fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
     let checks = HealthChecks::default();
     checks.add(node_name, HealthEndpointSet::HEALTHZ_AND_LIVEZ, || Ok(()));
-    let seen = manager.clone();
-    checks.add("informer-nodes", HealthEndpointSet::READYZ, move || super::health::informer("nodes", &seen.nodes.status()));
-    let seen = manager.clone();
-    checks.add("cloud-provider", HealthEndpointSet::READYZ, move || seen.provider_problem().map_or(Ok(()), Err));
-    let seen = manager.clone();
-    checks.add("controller-node", HealthEndpointSet::READYZ, move || seen.controller.status().problem.map_or(Ok(()), Err));
+    let own = manager.clone();
+    checks.add("informer-nodes", HealthEndpointSet::READYZ, move || super::health::informer("nodes", &own.nodes.status()));
+    let own = manager.clone();
+    checks.add("cloud-provider", HealthEndpointSet::READYZ, move || own.provider_problem().map_or(Ok(()), Err));
+    let own = manager.clone();
+    checks.add("controller-node", HealthEndpointSet::READYZ, move || own.controller.status().problem.map_or(Ok(()), Err));
     checks
 }
 
@@ -159,12 +159,12 @@ mod tests {
     use crate::cli;
 
     #[test]
-    fn its_certificate_has_its_name() {
+    fn certificate_has_the_name_of_the_program() {
         let arguments = ["cloud-node-manager", "--node-name=n", "--cert-dir=/certs"];
         let providers =
             cli::RegisteredProviders { all: &["azure"], local: &["azure"], ..cli::RegisteredProviders::default() };
         let Ok(cli::CliCommand::ManageNode(config)) = cli::parse_for(arguments.map(Into::into), providers) else {
-            panic!("no such subcommand")
+            panic!("expected the command cloud-node-manager")
         };
         let settings = config.serving;
         assert_eq!((settings.pair_name, settings.cert_dir), ("cloud-node-manager", Some("/certs".into())));

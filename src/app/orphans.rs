@@ -1,7 +1,7 @@
-//! The command `orphans`: those of doctor's results that are resources with the cluster's marks in the cloud and belong to no Service.
+//! Command `orphans`: doctor's findings of cloud resources tagged or named for the cluster that no Service owns.
 //!
-//! In: a manager's configuration. Out: what each is, why it is there and what removes it, as text or JSON; and an exit code: 0 nothing, 2
-//! something, 1 nothing was found but not everything could be looked at. It removes nothing.
+//! In: a manager's configuration. Out: resource, reason and removal command of each, as text or JSON; and an exit code: 0 for no
+//! orphans, 2 for orphans, 1 if none were found but not everything could be read. It removes nothing.
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -34,7 +34,7 @@ pub(super) fn shown(report: &OrphanReport, json: bool) -> String {
     }
     let mut text = String::new();
     if !report.unread.is_empty() {
-        text += "INCOMPLETE: this could not be looked at, and may hide orphans:\n";
+        text += "INCOMPLETE: this could not be read, and may hide orphans:\n";
         text.extend(report.unread.iter().map(|line| format!("  {line}\n")));
     }
     text += &by_service(&report.orphans);
@@ -44,7 +44,7 @@ pub(super) fn shown(report: &OrphanReport, json: bool) -> String {
     }
     text + &match (report.orphans.len(), report.unread.is_empty()) {
         (0, true) => "no orphans\n".to_owned(),
-        (0, false) => "no orphans where it could be looked\n".to_owned(),
+        (0, false) => "no orphans in the part that could be read\n".to_owned(),
         (count, _) => format!("{count} orphans; nothing was removed\n"),
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_looked_at_is_never_told_as_none() {
+    fn failed_reads_are_never_reported_as_no_orphans() {
         let orphan = OrphanedResource {
             kind: "public_ip",
             id: "/x".to_owned(),
@@ -85,9 +85,9 @@ mod tests {
             reason: "a/b is gone".to_owned(),
             removal: "az …".to_owned(),
         };
-        for (orphans, unread, expected, told) in [
+        for (orphans, unread, expected_code, ending) in [
             (vec![], vec![], 0, "no orphans\n"),
-            (vec![], vec!["public IPs: 403".to_owned()], 1, "no orphans where it could be looked\n"),
+            (vec![], vec!["public IPs: 403".to_owned()], 1, "no orphans in the part that could be read\n"),
             (vec![orphan.clone()], vec!["public IPs: 403".to_owned()], 2, "1 orphans; nothing was removed\n"),
             (
                 vec![orphan],
@@ -98,7 +98,7 @@ mod tests {
         ] {
             let report = OrphanReport { orphans, unread };
             let text = shown(&report, false);
-            assert!(code(&report) == expected && text.ends_with(told), "{text}");
+            assert!(code(&report) == expected_code && text.ends_with(ending), "{text}");
             assert_eq!(text.starts_with("INCOMPLETE: "), !report.unread.is_empty(), "{text}");
             assert!(shown(&report, true).contains(&format!("\"complete\": {}", report.unread.is_empty())));
         }

@@ -1,10 +1,11 @@
-//! The plan: what a manager would write now. One value, [`ClusterPlan`], for everything that shows it.
+//! Plan of the writes that a manager would send now, as one value, [`ClusterPlan`], for all outputs.
 //!
 //! ```text
 //! ManagerState ─► cluster_plan ─► ClusterPlan ─► print (text, JSON, differences of documents) ─► command `plan`, page `/planz`
-//!                                        └─► report (what changed, since when) ◄─ dry_run (again and again) ─► `/reportz`, gauge, log
+//!                                        └─► report (changes, with times) ◄─ dry_run (periodically) ─► `/reportz`, gauge, log
 //! ```
-//! In: what a manager watches, leading or not. Out: writes, never sent. Nothing here writes, and with `--dry-run` the clients refuse to.
+//! In: the state of a manager, leading or not. Out: planned writes, which are never sent. With `--dry-run`, the clients refuse
+//! writes as well.
 
 pub mod cluster_plan;
 mod document_diff;

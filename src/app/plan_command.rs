@@ -1,4 +1,4 @@
-//! The command `plan`: the writes that a manager with this configuration would send to the cluster now.
+//! Command `plan`: the writes that a manager with this configuration would send now.
 //!
 //! In: the daemon's flags, and the output format. Out: the plan on stdout and an exit code: 0 if nothing would be written
 //! and nothing is refused, 2 if something would be written or is refused, 1 if something could not be read. With `--report`,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{cli::PlanOptions, cloud_provider::start::ProviderReadiness, runtime::shutdown::Shutdown};
 
-/// Longest wait for the cluster's objects and the cloud.
+/// Maximum wait for the cluster's objects and the cloud.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time that background tasks may take to end.
@@ -28,11 +28,15 @@ const DRAIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanOutcome {
     pub text: String,
-    /// 0, 1 or 2.
+    /// Exit code: 0, 1 or 2.
     pub code: u8,
 }
 
-/// Makes one plan and prints it.
+/// Makes one plan and returns its text with the exit code.
+///
+/// # Errors
+///
+/// The manager could not start. A plan that could not be made is an outcome with code 1.
 pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> StartResult<PlanOutcome> {
     let clock = parts.clock;
     let plan_result = Box::pin(cluster_plan(parts, options.service.as_deref())).await?;
@@ -42,14 +46,18 @@ pub async fn plan(parts: ManagerDeps, options: &PlanOptions) -> StartResult<Plan
     })
 }
 
-/// Makes one plan: for the cluster, or for one Service. Or why there is none: nothing is known then.
+/// Makes one plan, for the cluster or for one Service, or returns the reason why that is not possible.
+///
+/// # Errors
+///
+/// The manager could not start.
 pub async fn cluster_plan(parts: ManagerDeps, service: Option<&str>) -> StartResult<Result<ClusterPlan, String>> {
     let background = Shutdown::new();
-    let watched = manager::watch_only(parts, &background).await?;
-    let plan_result = match tokio::time::timeout(PLAN_TIMEOUT, watched.ready_or_failed()).await {
-        Ok(Ok(())) => watched.plan_for(service).await,
+    let state = manager::watch_only(parts, &background).await?;
+    let plan_result = match tokio::time::timeout(PLAN_TIMEOUT, state.ready_or_failed()).await {
+        Ok(Ok(())) => state.plan_for(service).await,
         Ok(Err(problem)) => Err(problem),
-        Err(_) => Err(format!("the cluster's objects and the cloud's machines were not there within {PLAN_TIMEOUT:?}")),
+        Err(_) => Err(format!("the cluster's objects and the cloud's machines were not listed within {PLAN_TIMEOUT:?}")),
     };
     background.begin();
     background.drain(DRAIN).await;
@@ -79,7 +87,7 @@ fn printed(plan: ClusterPlan, options: &PlanOptions, now: jiff::Timestamp) -> Pl
 impl ManagerState {
     async fn plan_for(&self, service: Option<&str>) -> Result<ClusterPlan, String> {
         if let Some(key) = service.filter(|key| !self.has_service(key)) {
-            return Err(format!("there is no Service {key}"));
+            return Err(format!("Service {key} does not exist"));
         }
         let plan = plan_cluster(self, &ClusterPlanRequest::everything()).await;
         Ok(match service {
@@ -88,7 +96,7 @@ impl ManagerState {
         })
     }
 
-    /// Resolves when everything is there that a plan is made from.
+    /// Waits until all inputs of a plan are ready.
     pub(crate) async fn ready_to_plan(&self) {
         self.nodes.synced().await;
         if let Some(services) = &self.services {
@@ -115,7 +123,7 @@ impl ManagerState {
         }
     }
 
-    /// Resolves when the cluster's objects cannot be listed, and says why.
+    /// Waits until a first list of the cluster's objects fails, and returns the error.
     async fn first_list_failed(&self) -> String {
         let services = async {
             match &self.services {

@@ -1,4 +1,4 @@
-//! The process: its runtime, its signals, its output, its exit codes.
+//! Runtime, signals, output and exit codes of the process.
 
 mod termination;
 #[cfg(windows)]
@@ -9,7 +9,7 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 use self::termination::TerminationRequests;
 use crate::{cli::logging, runtime::shutdown::Shutdown};
 
-/// Prints `text`, and ends with `code` unless it cannot be written. A reader that closes the pipe early is no failure.
+/// Prints `text`. Returns `code`, or a failure if the text cannot be written. A closed pipe does not count as a failure.
 pub(super) fn print(text: &str, code: ExitCode) -> ExitCode {
     let mut output = std::io::stdout().lock();
     match writeln!(output, "{}", text.trim_end()).and_then(|()| output.flush()) {
@@ -25,13 +25,18 @@ pub(super) fn fail(problem: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Ends the process from whatever thread notices that it must not go on: those that could end it in good order may be blocked.
+/// Exits the process from any thread, because the threads that could stop it in order may be blocked.
 pub(super) fn exit_with(problem: &str) -> ! {
     fail(&problem);
     std::process::exit(1)
 }
 
-/// Runs `work` with a shutdown that SIGTERM and SIGINT begin; a second signal ends it at once, as in `k8s.io/apiserver/pkg/server`.
+/// Runs `work` with a shutdown that SIGTERM and SIGINT begin. A second signal ends it immediately, as in
+/// `k8s.io/apiserver/pkg/server`.
+///
+/// # Errors
+///
+/// The runtime or the signal handlers cannot be created, or a second signal arrived.
 pub fn on_runtime<F, R>(work: F) -> std::io::Result<R::Output>
 where
     F: FnOnce(Shutdown) -> R,
@@ -40,16 +45,16 @@ where
     run_on(two_threads(), work)
 }
 
-/// Configures two threads, however many cores the machine has.
+/// Configures two threads, whatever the number of cores.
 ///
-/// The manager waits much more than it computes, and each thread has a part of the heap to itself, of which most is unused.
+/// The manager waits much more than it computes, and each thread has its own part of the heap, most of which is unused.
 fn two_threads() -> tokio::runtime::Builder {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2);
     builder
 }
 
-/// Configures one thread for everything; short blocking work, such as resolving a name, gets one of its own.
+/// Configures one thread; short blocking work, such as resolving a name, gets another one.
 pub(super) fn single_threaded() -> tokio::runtime::Builder {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.max_blocking_threads(2).thread_keep_alive(std::time::Duration::from_secs(1));
@@ -74,10 +79,10 @@ where
         tokio::select! {
             biased;
             output = work(stop) => Ok(output),
-            _ = second_signal => Err(std::io::Error::other("a second signal came: ending at once, the lease is not released")),
+            _ = second_signal => Err(std::io::Error::other("received a second signal: exiting without releasing the lease")),
         }
     });
-    // What still hangs must not keep the process from ending.
+    // Hanging tasks must not delay the exit.
     runtime.shutdown_background();
     ended
 }
@@ -86,7 +91,7 @@ where
 pub(super) fn verbosity(log: logging::LogHandle) -> Arc<dyn Fn(u8) + Send + Sync> {
     Arc::new(move |level| {
         if let Err(error) = log.set_verbosity(level) {
-            tracing::warn!(%error, level, "the verbosity stays as it was");
+            tracing::warn!(%error, level, "cannot set the verbosity");
         }
     })
 }

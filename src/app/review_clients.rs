@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_kind_of_review_goes_to_the_server_of_its_file() {
+    async fn reviews_use_the_servers_of_their_kubeconfigs() {
         let folder = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::new().unwrap());
         let own = kubeconfig(&folder, "own");

@@ -1,7 +1,7 @@
 //! Rights in the cluster that the program needs, by component. Plain data: `doctor` checks whether they are granted, and
 //! `tests/manifests.rs` compares the manifests with them.
 
-/// Scope (`cluster`, or a namespace), API group, resource, object name (`*`: any), verbs.
+/// Row of a table of rights: scope (`cluster`, or a namespace), API group, resource, object name (`*` for any), verbs.
 pub type RightRow = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
 /// Placeholder for the election's lease in the tables, with its default name and namespace.

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// A migration, and the election for its lease.
+/// Leader migration with the election for its lease.
 pub(super) type SecondLease = (LeaderMigration, PendingElection);
 
 /// Prepares the second election, if controllers of this process run under the second lease.
@@ -38,7 +38,7 @@ pub(super) fn leases(config: &ManagerConfig, main: &PendingElection, second: Opt
     }
 }
 
-/// Returns the migration, unless leader election is off: then there are no two leases.
+/// Returns the migration, or `None` if leader election is disabled, because there are no leases then.
 fn enabled(config: &ManagerConfig) -> Option<&LeaderMigration> {
     config.leader_migration.as_ref().filter(|_| config.leader_election.enabled)
 }

@@ -1,26 +1,26 @@
-//! Errors that keep a manager from starting.
+//! Errors of the start of a manager.
 
 use crate::serving;
 
-/// Reason why a manager could not start. The message names the flag to change.
+/// Reason why a manager could not start. If a flag is the cause, the message names it.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerStartError {
-    /// The provider cannot distinguish its resources from those of other clusters.
-    #[error("the cloud has no cluster id: tag its resources with one, or give --allow-untagged-cloud")]
+    /// Missing cluster ID, without which resources of other clusters cannot be distinguished.
+    #[error("the cloud has no cluster id: tag its resources with one, or set --allow-untagged-cloud")]
     NoClusterId,
-    /// The API client cannot be built.
+    /// Failed creation of the API client.
     #[error("cannot build the Kubernetes client: {0}")]
     Client(#[from] kube::Error),
-    /// There is no thread for the leader election.
+    /// Failed start of the thread for the leader election.
     #[error("cannot run the leader election: {0}")]
     ElectionThread(std::io::Error),
-    /// The secure port cannot be served.
+    /// Failure to serve a port.
     #[error(transparent)]
     Serving(#[from] serving::ServingError),
-    /// `--webhooks` names what is not there.
+    /// Unknown name in `--webhooks`.
     #[error("{0}")]
     Webhooks(String),
-    /// A controller is configured wrongly.
+    /// Invalid configuration of a controller.
     #[error(transparent)]
     Wiring(#[from] WiringError),
 }
@@ -28,7 +28,7 @@ pub enum ManagerStartError {
 /// Shorthand for results of the start of a manager.
 pub(super) type StartResult<T> = Result<T, ManagerStartError>;
 
-/// A controller is configured wrongly.
+/// Invalid configuration of a controller.
 #[derive(Debug, thiserror::Error)]
 #[error("{controller}: {reason}")]
 pub struct WiringError {

@@ -10,26 +10,26 @@ use crate::{
     },
 };
 
-pub(super) fn status(watched: &ManagerState) -> ManagerStatus {
+pub(super) fn status(state: &ManagerState) -> ManagerStatus {
     ManagerStatus {
         version: VERSION.to_owned(),
-        leading: Some(watched.leadership.is_leading()),
-        shadow: watched.is_dry_run,
-        leader_migration: watched.migration.as_ref().map(|own| migration(own, watched)),
+        leading: Some(state.leadership.is_leading()),
+        shadow: state.is_dry_run,
+        leader_migration: state.migration.as_ref().map(|own| migration(own, state)),
         informers: InformersStatus {
-            nodes: Some(informer((watched.nodes.status(), watched.nodes.len()))),
-            services: watched.services.as_ref().map(|services| informer((services.status(), services.len()))),
-            namespaces: watched.namespaces.status().map(informer),
-            endpointslices: watched.endpoint_slices.status().map(informer),
+            nodes: Some(informer((state.nodes.status(), state.nodes.len()))),
+            services: state.services.as_ref().map(|services| informer((services.status(), services.len()))),
+            namespaces: state.namespaces.status().map(informer),
+            endpointslices: state.endpoint_slices.status().map(informer),
         },
-        cloud_provider: provider(watched),
-        controllers: watched.controllers.iter().map(|(names, running)| controller(names.canonical, &**running)).collect(),
-        not_running: watched.skipped.iter().map(|(name, reason)| ((*name).to_owned(), reason.clone())).collect(),
+        cloud_provider: provider(state),
+        controllers: state.controllers.iter().map(|(names, running)| controller(names.canonical, &**running)).collect(),
+        not_running: state.skipped.iter().map(|(name, reason)| ((*name).to_owned(), reason.clone())).collect(),
     }
 }
 
-fn migration(own: &MigrationState, watched: &ManagerState) -> MigrationStatus {
-    let names = watched.controllers.iter().map(|(names, _)| names).filter(|names| own.has(names));
+fn migration(own: &MigrationState, state: &ManagerState) -> MigrationStatus {
+    let names = state.controllers.iter().map(|(names, _)| names).filter(|names| own.has(names));
     MigrationStatus {
         lease: own.migration.lease_name.clone(),
         leading: own.leadership.is_leading(),
@@ -37,23 +37,23 @@ fn migration(own: &MigrationState, watched: &ManagerState) -> MigrationStatus {
     }
 }
 
-/// Brings the gauges of controllers and provider up to date.
-pub(super) fn observe(watched: &ManagerState) {
-    watched.provider.observe();
-    watched.controllers.iter().for_each(|(_, controller)| controller.observe());
+/// Updates the gauges of the controllers and the provider.
+pub(super) fn observe(state: &ManagerState) {
+    state.provider.observe();
+    state.controllers.iter().for_each(|(_, controller)| controller.observe());
 }
 
-fn provider(watched: &ManagerState) -> ProviderStatus {
-    let state = match &*watched.provider_ready.borrow() {
+fn provider(manager: &ManagerState) -> ProviderStatus {
+    let state = match &*manager.provider_ready.borrow() {
         None => ProviderState::Initializing,
         Some(Ok(())) => ProviderState::Initialized,
-        Some(Err(reason)) => ProviderState::Failed(format!("cannot be initialised, trying again: {reason}")),
+        Some(Err(reason)) => ProviderState::Failed(format!("cannot be initialized; retrying: {reason}")),
     };
     ProviderStatus {
-        name: Some(watched.provider.provider_name().to_owned()),
+        name: Some(manager.provider.provider_name().to_owned()),
         state: Some(state),
-        problem: watched.provider.health().err(),
-        details: watched.provider.status(),
+        problem: manager.provider.health().err(),
+        details: manager.provider.status(),
     }
 }
 

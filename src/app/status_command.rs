@@ -1,11 +1,11 @@
-//! The command `status`: who leads, what waits and why; or one Service or Node, with its events.
+//! Command `status`: the leader and pending work with reasons; or one Service or Node, with its events.
 //!
 //! ```text
 //! lease ─► pod ─► leader's page ─┐
 //! Service or Node, its events  ──┴─► view ─► print
 //! ```
-//! In: what to look at, and a client of the API server. Out: text or JSON, and an exit code: 0 when nothing waits, 2 when something does, 1
-//! when not everything could be seen, which the text names first. It only reads.
+//! In: the subject, and a client of the API server. Out: text or JSON, and an exit code: 0 if nothing waits, 2 if something does, 1 if
+//! not everything could be read, which the text lists first. It only reads.
 
 mod leader;
 mod object;
@@ -35,7 +35,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitCode, AppError> {
     Ok(print_to(&text, ExitCode::from(view.code())))
 }
 
-/// Pages of the leader, or of the manager behind `--url`, in the order of `page_names`.
+/// Reads pages of the leader, or of the manager behind `--url`, in the order of `page_names`.
 pub(super) async fn pages(
     client: Option<&kube::Client>,
     options: &StatusOptions,
@@ -52,7 +52,7 @@ pub(super) async fn pages(
     read
 }
 
-/// Collects the facts. Without an API server, the page behind `--url` can still be read.
+/// Collects the facts. Without a connection to the API server, the page behind `--url` can still be read.
 async fn collect(options: &StatusOptions) -> Result<StatusView, AppError> {
     let client = match doctor::client(&options.kube_api, "status").await {
         Ok(client) => Ok(client),
@@ -62,7 +62,7 @@ async fn collect(options: &StatusOptions) -> Result<StatusView, AppError> {
     Ok(gather(client, options, Clock::System.wall()).await)
 }
 
-/// Reads everything that can be read. `client` is none, and why, when there is no way to the API server.
+/// Reads everything that can be read. `client` is the reason if there is no connection to the API server.
 async fn gather(client: Result<kube::Client, String>, options: &StatusOptions, now: jiff::Timestamp) -> StatusView {
     let mut view = StatusView::default();
     let client = client.map_err(|reason| view.unseen("the cluster", &reason)).ok();
@@ -76,7 +76,7 @@ async fn gather(client: Result<kube::Client, String>, options: &StatusOptions, n
         return view;
     }
     match page::status(client.as_ref(), options, view.lease.as_ref()).await {
-        Ok((source, status)) => view.take_page(&source, &status),
+        Ok((source, status)) => view.add_page(&source, &status),
         Err(reason) => view.unseen("the manager's status page", &reason),
     }
     if let (Some(client), true) = (&client, options.subject != StatusSubject::Manager) {

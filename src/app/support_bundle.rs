@@ -1,17 +1,17 @@
-//! The command `support-bundle`: what a support case needs, in one archive without secrets.
+//! Command `support-bundle`: facts for a support case, in one archive without secrets.
 //!
 //! ```text
-//! gather ─► (name, text or why there is none) ─► redact, every file ─► archive ─► FILE
+//! gather ─► (name, text or reason) ─► redact, every file ─► archive ─► FILE
 //! ```
-//! In: a manager's configuration, and how its pages are read. Out: a file that only its owner may read, and an exit code: 0 when everything is
-//! in it, 1 when something is missing, which its `missing.txt` lists. It changes nothing but that file.
+//! In: a manager's configuration, and the options for its pages. Out: a file that only its owner may read, and an exit code: 0 if it is
+//! complete, 1 if something is missing, which its `missing.txt` lists. It changes nothing but that file.
 
 mod archive;
 mod gather;
 mod redact;
 mod secrets;
 #[cfg(all(test, feature = "sandbox", feature = "azure"))]
-#[expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test fails without its fixtures")]
 mod tests;
 
 use std::{
@@ -34,7 +34,7 @@ use gather::GatheredFile;
 
 /// Folder in the archive.
 const FOLDER: &str = "ccm-support";
-/// The file that lists what could not be had.
+/// File that lists the missing facts.
 const MISSING: &str = "missing.txt";
 
 pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> Result<ExitCode, AppError> {
@@ -43,13 +43,10 @@ pub(super) fn run(registry: &Registry, options: &SupportBundleOptions) -> Result
     let time = u64::try_from(Clock::System.wall().as_second()).unwrap_or_default();
     let written = archive::compressed(&files, time).and_then(|bytes| write(&options.file, &bytes));
     written.map_err(|error| format!("cannot write {}: {error}", options.file.display()))?;
-    let mut text = format!(
-        "{}: {} files, without secrets; look through them before you send them\n",
-        options.file.display(),
-        files.len()
-    );
+    let mut text =
+        format!("{}: {} files, secrets redacted; review them before you send them\n", options.file.display(), files.len());
     if missing > 0 {
-        text += &format!("{missing} are missing; {FOLDER}/{MISSING} in the archive says why\n");
+        text += &format!("{missing} are missing; {FOLDER}/{MISSING} in the archive has the reasons\n");
     }
     Ok(print(&text, if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }

@@ -17,22 +17,27 @@ use crate::{
     serving::{self, ServedWebhooks, WebhookServingConfig},
 };
 
-/// Interval between checks of the configurations, and the delay after a failure.
-const CHECK: Duration = Duration::from_secs(60);
-const RETRY: Duration = Duration::from_secs(5);
+/// Interval between checks of the webhook configurations.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// Delay after a failed check.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What is wrong with a webhook port.
+/// Problem of a running webhook port, if it has one.
 pub(super) struct RunningWebhooks(watch::Receiver<Option<String>>);
 
 impl RunningWebhooks {
-    /// Checks, for `/readyz`, whether all configurations have been written once. A failure later must not take every replica
-    /// out of service.
+    /// Checks for `/readyz` whether all configurations were written once. A later failure does not count, because it would take
+    /// every replica out of service.
     pub(super) fn check(&self) -> Result<(), String> {
         self.0.borrow().clone().map_or(Ok(()), Err)
     }
 }
 
-/// Serves the webhooks that are named; `None` when there are none to serve.
+/// Serves the selected webhooks. Returns `None` if no webhook is selected.
+///
+/// # Errors
+///
+/// The flags name an unknown webhook, or the port is not available.
 pub(super) async fn start(
     config: &WebhookServingConfig,
     available: Vec<Arc<dyn AdmissionWebhook>>,
@@ -54,13 +59,13 @@ pub(super) async fn start(
     Ok(Some(RunningWebhooks(problem)))
 }
 
-/// Returns the names that `selectors` chooses: `*` all, a name that one, `-name` not that one. Unknown names are an error.
+/// Returns the selected names: `*` selects all, `name` one, and `-name` excludes one. An unknown name is an error.
 fn choose(selectors: &[String], names: &[&'static str]) -> Result<Vec<&'static str>, String> {
     let words = || selectors.iter().map(|word| word.trim()).filter(|word| !word.is_empty());
-    let is_known = |word: &str| word == "*" || names.contains(&word.strip_prefix('-').unwrap_or(word));
-    if let Some(unmatched) = words().find(|word| !is_known(word)) {
+    let is_available = |word: &str| word == "*" || names.contains(&word.strip_prefix('-').unwrap_or(word));
+    if let Some(unmatched) = words().find(|word| !is_available(word)) {
         let names = if names.is_empty() { "this provider has none".to_owned() } else { names.join(", ") };
-        return Err(format!("--webhooks: unknown webhook {unmatched:?}; known: {names}"));
+        return Err(format!("--webhooks: unknown webhook {unmatched:?}; expected one of: {names}"));
     }
     let all = words().any(|word| word == "*");
     let is_chosen = |name: &&str| {
@@ -70,7 +75,8 @@ fn choose(selectors: &[String], names: &[&'static str]) -> Result<Vec<&'static s
     Ok(names.iter().filter(|name| is_chosen(name)).copied().collect())
 }
 
-/// Writes the authority wherever it is missing, for as long as the process lives: it is renewed, and others replace configurations.
+/// Writes the authority into the configurations that lack it, until `stop` begins. It is renewed, and other writers replace
+/// configurations.
 async fn keep_trusted(
     served: ServedWebhooks,
     config: WebhookServingConfig,
@@ -85,11 +91,11 @@ async fn keep_trusted(
             Some(authority) => authorities::write_all(&client, &config, &authority, clock.wall()).await,
             None => Ok(()),
         };
-        let pause = if written.is_ok() { CHECK } else { RETRY };
+        let pause = if written.is_ok() { CHECK_INTERVAL } else { RETRY_DELAY };
         has_succeeded |= written.is_ok();
         let new = written.err();
         if let Some(reason) = new.as_ref().filter(|_| last != new) {
-            tracing::warn!(reason, "cannot write the authority of the webhooks' certificate; trying again");
+            tracing::warn!(reason, "cannot write the authority of the webhooks' certificate; retrying");
         }
         last = new;
         problem.send_replace(last.clone().filter(|_| !has_succeeded));
@@ -126,21 +132,21 @@ mod tests {
         }
     }
 
-    /// Forbids everything, or has nothing.
+    /// Returns a client of an API server that either forbids all requests or has no objects.
     fn api_server(forbids: &Arc<AtomicBool>) -> kube::Client {
         let forbids = Arc::clone(forbids);
-        let answer = move |_: http::Request<kube::client::Body>| {
+        let respond = move |_: http::Request<kube::client::Body>| {
             let (code, reason): (u16, _) = if forbids.load(SeqCst) { (403, "Forbidden") } else { (404, "NotFound") };
             let status =
                 serde_json::json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code});
             let body = http_body_util::Full::new(bytes::Bytes::from(status.to_string()));
             std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap()))
         };
-        kube::Client::new(tower::service_fn(answer), "default")
+        kube::Client::new(tower::service_fn(respond), "default")
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_the_first_success_a_failure_is_not_for_readyz() {
+    async fn failures_after_the_first_success_keep_readyz() {
         let secure = SecureServingConfig { bind_address: [127, 0, 0, 1].into(), port: 0, ..SecureServingConfig::default() };
         let service = WebhookServiceName { namespace: "ns".to_owned(), name: "hooks".to_owned() };
         let (names, configurations) = (vec!["*".to_owned()], vec!["a".to_owned()]);
@@ -161,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_chosen_as_controllers_are() {
-        let known = ["a", "b"];
-        for (wanted, chosen) in [
+    fn webhooks_are_selected_like_controllers() {
+        let names = ["a", "b"];
+        for (selectors, selected) in [
             (&[][..], &[][..]),
             (&[""], &[]),
             (&["*"], &["a", "b"]),
@@ -175,11 +181,11 @@ mod tests {
             (&["-b"], &[]),
             (&["b", "-b"], &["b"]),
         ] {
-            let wanted: Vec<String> = wanted.iter().map(|word| (*word).to_owned()).collect();
-            assert_eq!(choose(&wanted, &known).unwrap(), chosen, "{wanted:?}");
+            let selectors: Vec<String> = selectors.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(choose(&selectors, &names).unwrap(), selected, "{selectors:?}");
         }
-        for unknown in ["c", "-c", "**"] {
-            assert!(choose(&[unknown.to_owned()], &known).unwrap_err().contains("known: a, b"), "{unknown}");
+        for selector in ["c", "-c", "**"] {
+            assert!(choose(&[selector.to_owned()], &names).unwrap_err().contains("expected one of: a, b"), "{selector}");
         }
         assert!(choose(&["a".to_owned()], &[]).unwrap_err().contains("this provider has none"));
         assert_eq!(choose(&["*".to_owned()], &[]).unwrap(), [""; 0]);

@@ -1,4 +1,4 @@
-//! From configuration to parts: which controllers are built, and with what.
+//! Construction of the controllers and their dependencies from the configuration.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ use crate::{
     },
 };
 
-/// Creates the informer of Nodes: of all, without the labels that have no reader; or of those that a selector chooses, which
-/// may name any label.
+/// Creates the informer of Nodes. Without a `selector`, labels without a reader are removed; with one, all labels are kept,
+/// because the selector may name any of them.
 pub(super) fn node_informer(selector: Option<&str>, provider: &Arc<dyn CloudProvider>) -> Informer<Node> {
     if let Some(selector) = selector {
         return Informer::with_label_selector(Some(selector), prune_node).without(unread_fields());
@@ -42,7 +42,7 @@ pub(super) fn node_informer(selector: Option<&str>, provider: &Arc<dyn CloudProv
         .without(unread_fields_and_labels(move |key| arriving.reads_node_label(key)))
 }
 
-/// Returns why the provider must not lead this cluster, as soon as a Node of another cloud joins.
+/// Returns a receiver of the reason why the provider must not lead this cluster, after a Node of another cloud has joined.
 pub(super) fn watch_refusals(
     nodes: &mut Informer<Node>,
     provider: &Arc<dyn CloudProvider>,
@@ -72,7 +72,7 @@ pub(super) struct WiringContext<'a> {
     pub(super) metrics: &'a Arc<Metrics>,
 }
 
-/// The controllers that run, and those that do not with the reason.
+/// Controllers that run, and those that do not, with the reasons.
 #[derive(Default)]
 pub(super) struct WiredControllers {
     pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
@@ -81,10 +81,10 @@ pub(super) struct WiredControllers {
     pod_cidrs: Option<Arc<PodCidrPool>>,
 }
 
-/// The leadership that each controller writes under.
+/// Leadership that each controller writes under.
 pub(super) struct ControllerLeases {
     pub(super) main: Leadership,
-    /// The second lease, and who runs under it.
+    /// Leadership of the second lease, with the migration that selects its controllers.
     pub(super) migration: Option<(LeaderMigration, Leadership)>,
 }
 
@@ -99,7 +99,7 @@ impl ControllerLeases {
         }
     }
 
-    /// Returns the leadership for calls of the provider, which no component makes for a controller that runs elsewhere.
+    /// Returns the leadership for calls of the provider. A controller that runs elsewhere makes no such calls here.
     fn or_main(&self, names: &ControllerNames) -> Leadership {
         self.of(names).unwrap_or(&self.main).clone()
     }
@@ -110,10 +110,14 @@ impl ControllerLeases {
     }
 }
 
-/// A controller, or why it is left out.
+/// Controller, or the reason why it does not run.
 type WiredController = Result<Arc<dyn Controller>, String>;
 
-/// Builds the controllers that the flags select and the provider supports; the others are named with the reason.
+/// Builds the controllers that the flags select and the provider supports, and records the reasons for the others.
+///
+/// # Errors
+///
+/// The configuration of a controller is invalid, or its client cannot be built.
 pub(super) fn controllers(
     context: &WiringContext<'_>,
     informers: &mut Informers,
@@ -139,7 +143,7 @@ pub(super) fn controllers(
     Ok(wired)
 }
 
-/// Returns the leadership of a controller that the flags select, or why they do not select it.
+/// Returns the leadership of a controller that the flags select, or the reason why they do not select it.
 fn leadership_of<'a>(names: &ControllerNames, context: &WiringContext<'a>) -> Result<&'a Leadership, String> {
     if !context.config.controllers.contains(names.canonical) {
         return Err("switched off by --controllers or --enable-node-controller".to_owned());
@@ -147,7 +151,7 @@ fn leadership_of<'a>(names: &ControllerNames, context: &WiringContext<'a>) -> Re
     if *names == NODE_IPAM && !context.config.node_ipam.enabled {
         return Err("pod CIDRs are not allocated here (--allocate-node-cidrs=false)".to_owned());
     }
-    context.leases.of(names).map_err(|component| format!("runs in {component}, says --leader-migration-config"))
+    context.leases.of(names).map_err(|component| format!("runs in {component} (--leader-migration-config)"))
 }
 
 fn build(
@@ -194,8 +198,8 @@ fn pod_cidrs(
     config: &ManagerConfig,
 ) -> StartResult<Arc<node_ipam::NodeIpamController>> {
     let has_instances = provider.instances_v2().is_some() || provider.instances().is_some();
-    let merges = has_instances && config.controllers.contains(NODE.canonical);
-    let built = node_ipam::NodeIpamController::new(own, informers, provider, config.node_ipam.clone(), merges);
+    let has_node_controller = has_instances && config.controllers.contains(NODE.canonical);
+    let built = node_ipam::NodeIpamController::new(own, informers, provider, config.node_ipam.clone(), has_node_controller);
     built.map_err(|reason| WiringError { controller: NODE_IPAM.canonical, reason: reason.to_string() }.into())
 }
 

@@ -1,7 +1,7 @@
 //! `acr-credential-provider`: credentials for the kubelet, which pulls images from Azure Container Registry.
 //!
-//! In: the words after the program's or the subcommand's name. Out: an [`ImageCredentialOptions`]. The flags are rows of a table in
-//! [`flags`](super::flags), those of the log being the manager's.
+//! In: the arguments after the name of the program or the subcommand. Out: an [`ImageCredentialOptions`]. The flags are rows of a table
+//! in [`flags`](super::flags). The logging flags are those of the manager.
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -22,19 +22,18 @@ use super::{
 use crate::cloud_provider::config::{IdentityBindingConfig, ImageCredentialConfig};
 use crate::flags::quoted;
 
-/// Name of the subcommand, and of the program that is nothing else.
+/// Name of the subcommand, and of the program that runs only this subcommand.
 pub const NAME: &str = "acr-credential-provider";
-/// The one argument.
+/// Id of the positional argument.
 const CONFIG_FILE: &str = "config-file";
 
-/// The subcommand.
 pub(super) fn command() -> Command {
-    let about = "Answers the kubelet, on stdin and stdout, with credentials for images in Azure Container Registry";
-    let file = Arg::new(CONFIG_FILE).value_name("azure.json").help("The provider's configuration");
+    let about = "Provide the kubelet, on stdin and stdout, with credentials for images in Azure Container Registry";
+    let file = Arg::new(CONFIG_FILE).value_name("azure.json").help("File with the configuration of the provider.");
     arguments::add_flags(arguments::subcommand(NAME, about).arg(file), SECTIONS)
 }
 
-/// Reads the subcommand's words.
+/// Reads the arguments of the subcommand.
 pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
     let arguments = FlagArguments::new(matches, SECTIONS.iter().flat_map(|section| section.flags.iter()));
     mistakes.add_invalid_values(&arguments);
@@ -44,7 +43,7 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<P
     }
     let mut errors = Vec::new();
     if file.is_empty() {
-        errors.push("the path of azure.json is missing: it is the one argument".to_owned());
+        errors.push("the path of azure.json is missing: give it as the only argument".to_owned());
     }
     let config = ImageCredentialConfig {
         cloud_config: file.into(),
@@ -65,14 +64,14 @@ fn identity_binding(arguments: &FlagArguments, errors: &mut Vec<String>) -> Opti
         ca_file: read(&IB_CA_FILE).into(),
     };
     if binding.sni_name.is_empty() {
-        let lonely = [&IB_APISERVER_IP, &IB_DEFAULT_CLIENT_ID, &IB_DEFAULT_TENANT_ID].into_iter();
-        let lonely = lonely.filter(|flag| !read(flag).is_empty());
-        errors.extend(lonely.map(|flag| format!("--{}: needs --ib-sni-name", flag.spec.name)));
+        let dependent = [&IB_APISERVER_IP, &IB_DEFAULT_CLIENT_ID, &IB_DEFAULT_TENANT_ID].into_iter();
+        let dependent = dependent.filter(|flag| !read(flag).is_empty());
+        errors.extend(dependent.map(|flag| format!("--{}: needs --ib-sni-name", flag.spec.name)));
         return None;
     }
     if binding.sni_name.contains('/') {
         let name = quoted(&binding.sni_name);
-        errors.push(format!("--ib-sni-name: want the name of a host without https://, not {name}"));
+        errors.push(format!("--ib-sni-name: expected the name of a host without https://, not {name}"));
     }
     if binding.api_server.is_empty() {
         errors.push("--ib-sni-name: needs --ib-apiserver-ip".to_owned());

@@ -1,5 +1,7 @@
-//! From words on the command line to values of flags. The parser is built from the table of flags; what comes out is the
-//! text of every flag, checked against its kind, and which flags were given.
+//! Values of flags from the command line.
+//!
+//! The parser is built from the table of flags. Its result is the text of every flag, checked against the type of the flag, and the set of
+//! flags that are on the command line.
 
 use std::{collections::BTreeSet, ffi::OsString};
 
@@ -18,44 +20,47 @@ use crate::flags::{FlagTexts, quoted};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlagArguments {
     pub(super) texts: FlagTexts,
-    given: BTreeSet<&'static str>,
-    /// Flags whose texts are no values of their kind, each with a line that says so. They have their defaults.
+    /// Names of the flags that are on the command line.
+    explicit: BTreeSet<&'static str>,
+    /// Flags whose texts are not values of their type, each with a line for the user. They have their defaults.
     pub(super) invalid: Vec<(&'static str, String)>,
 }
 
 impl FlagArguments {
-    /// The value of a flag.
+    /// Returns the value of a flag.
     pub fn read<T: FlagValue>(&self, flag: &TypedFlag<T>) -> T {
-        // Every text was checked when the arguments were made; one that cannot be read was put aside.
+        // `new` has replaced invalid texts by the defaults.
         self.texts.read(flag)
     }
 
-    /// Whether the flag was on the command line.
+    /// Returns `true` if the flag is on the command line.
     pub fn is_given(&self, spec: &FlagSpec) -> bool {
-        self.given.contains(spec.name)
+        self.explicit.contains(spec.name)
     }
 
-    /// Where nobody said which provider, and the usual one is not in this program: the only one there is, else none.
+    /// Selects the only provider of this binary if `--cloud-provider` is not given and its default is not registered.
+    ///
+    /// With several other providers, the flag becomes empty, which is an error.
     pub(super) fn apply_default_provider(&mut self, providers: &[&str]) {
         let spec = &cloud::CLOUD_PROVIDER.spec;
         if self.is_given(spec) || providers.contains(&spec.default) {
             return;
         }
-        let only = if let [only] = providers { *only } else { "" };
-        self.texts.insert(spec, vec![only.to_owned()]);
+        let default = if let [only] = providers { *only } else { "" };
+        self.texts.insert(spec, vec![default.to_owned()]);
     }
 
-    /// Gives a flag a value that no word says.
+    /// Sets a flag to a value that is not on the command line.
     pub(super) fn set(&mut self, spec: &FlagSpec, value: &str) {
         self.texts.insert(spec, vec![value.to_owned()]);
     }
 
-    /// The flags in `specs` with their values in the form that would be typed.
+    /// Returns the flags in `specs` with their effective values, as one would type them.
     pub(super) fn effective<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<(String, String)> {
         specs.map(|spec| (spec.name.to_owned(), self.texts.canonical(spec))).collect()
     }
 
-    /// Takes the values of the flags in `specs` out of what clap found; all others have their defaults.
+    /// Reads the values of the flags in `specs` from the matches of clap. All other flags have their defaults.
     pub(super) fn new<'a>(matches: &ArgMatches, specs: impl IntoIterator<Item = &'a FlagSpec>) -> Self {
         let mut arguments = Self::default();
         for spec in specs {
@@ -66,18 +71,18 @@ impl FlagArguments {
                 texts = vec![spec.default.to_owned()];
             }
             if matches.value_source(spec.name) == Some(ValueSource::CommandLine) {
-                arguments.given.insert(spec.name);
+                arguments.explicit.insert(spec.name);
             }
             arguments.texts.insert(spec, texts);
         }
         arguments
     }
 
-    /// Returns what the flags say of the log.
+    /// Returns the options of the log.
     pub(super) fn logging(&self) -> LoggingOptions {
         LoggingOptions {
             format: self.read(&log::LOGGING_FORMAT),
-            // klog takes any number; what is out of range means the least or the most.
+            // klog accepts any number, so a number out of range selects the nearest level.
             verbosity: u8::try_from(self.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),
             modules: self.read(&log::VMODULE),
             ..LoggingOptions::default()
@@ -97,7 +102,7 @@ pub(super) fn add_flags(command: Command, sections: &[FlagSection]) -> Command {
     })
 }
 
-/// One flag of the table.
+/// Creates the argument of clap for a flag.
 pub(super) fn argument(spec: &FlagSpec) -> Arg {
     let ignored = spec.ignored.map(|reason| format!("{} Accepted without effect: {reason}.", spec.help));
     let help = ignored.unwrap_or_else(|| spec.help.to_owned());
@@ -120,7 +125,7 @@ pub(super) fn argument(spec: &FlagSpec) -> Arg {
     }
 }
 
-/// Turns `_` into `-` in the names of flags, and in nothing else.
+/// Replaces `_` by `-` in the names of flags, but not in their values or in other arguments.
 pub(super) fn normalize(words: impl IntoIterator<Item = OsString>, table: &FlagTable) -> Vec<OsString> {
     let (mut is_value, mut ended) = (true, false);
     let mut normalized = Vec::new();
@@ -140,7 +145,7 @@ fn dashed(word: &str) -> String {
     }
 }
 
-/// Whether the word after `--name` is the flag's value.
+/// Returns `true` if the argument after `--name` is the value of the flag.
 fn wants_next(name: &str, table: &FlagTable) -> bool {
     let own = [node_manager::FLAGS, health_probe_proxy::FLAGS, acr_credential_provider::FLAGS];
     let mut all = table.all().chain(own.into_iter().flatten());
@@ -154,7 +159,7 @@ mod tests {
     #[test]
     fn underscores_are_dashes_in_names_only() {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        for (typed, meant) in [
+        for (typed, expected) in [
             ("ccm --cloud_config=a_b", "ccm --cloud-config=a_b"),
             ("ccm --cloud_config a_b --leader_elect", "ccm --cloud-config a_b --leader-elect"),
             ("ccm --cluster_name --a_b", "ccm --cluster-name --a_b"),
@@ -163,7 +168,7 @@ mod tests {
             ("ccm -- --a_b", "ccm -- --a_b"),
             ("--a_b --leader_elect --c_d", "--a_b --leader-elect --c-d"),
         ] {
-            assert_eq!(normalize(words(typed), &FlagTable::new(&[])), words(meant), "{typed}");
+            assert_eq!(normalize(words(typed), &FlagTable::new(&[])), words(expected), "{typed}");
         }
     }
 

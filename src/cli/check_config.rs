@@ -1,7 +1,7 @@
-//! `check-config`: which provider configuration to look at, and how closely.
+//! `check-config`: the provider configuration to check, and the extent of the check.
 //!
-//! In: the words after `check-config`. Out: a [`CheckConfigOptions`]. The flags are rows of the table in [`flags`](super::flags), so they
-//! mean what they mean when the program runs.
+//! In: the arguments after `check-config`. Out: a [`CheckConfigOptions`]. The flags are rows of the table in [`flags`](super::flags), so
+//! they have the same meaning as for the manager.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -9,7 +9,7 @@ use super::{
     arguments::{self, FlagArguments},
     config::{self, KubeCloudSharedOptions},
     flags::{FlagSpec, cloud, controllers, generic, provider_config},
-    plan::{output, wants_json},
+    plan::{is_json, output},
     usage_errors::{UsageError, UsageErrors},
 };
 use crate::runtime::client::KubeClientConfig;
@@ -19,19 +19,19 @@ pub const NAME: &str = "check-config";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckConfigOptions {
-    /// The cloud and where its configuration is.
+    /// Cloud, and source of its configuration.
     pub cloud: KubeCloudSharedOptions,
-    /// The way to the API server, when the configuration is in a Secret.
+    /// Client of the API server, used if the configuration is in a Secret.
     pub kube_api: KubeClientConfig,
-    /// Try the credentials and the permissions too.
+    /// Whether the credentials and the permissions are checked, too.
     pub online: bool,
-    /// Warnings count as errors.
+    /// Whether warnings count as errors.
     pub strict: bool,
     /// `-o json`.
     pub json: bool,
 }
 
-/// The flags of the program that mean something here.
+/// Flags of the manager that the subcommand accepts.
 const FLAGS: [&FlagSpec; 11] = [
     &cloud::CLOUD_PROVIDER.spec,
     &cloud::CLOUD_CONFIG.spec,
@@ -52,15 +52,16 @@ const STRICT: &str = "strict";
 pub(super) fn command() -> Command {
     let switch = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     Command::new(NAME)
-        .about("Checks the provider's configuration and ends: 0 when it can be used, 1 when not")
+        .about("Check the configuration of the provider")
+        .after_help("Exit codes:\n  0  the configuration can be used\n  1  the configuration cannot be used")
         .args_override_self(true)
         .args(FLAGS.iter().map(|spec| arguments::argument(spec)))
-        .arg(switch(ONLINE, "Try the credentials, and each permission that will be needed"))
-        .arg(switch(STRICT, "Count warnings, such as unknown keys, as errors"))
+        .arg(switch(ONLINE, "Check the credentials, and each permission that the manager needs."))
+        .arg(switch(STRICT, "Count warnings, such as unknown keys, as errors."))
         .arg(output())
 }
 
-/// Reads the subcommand's words. `checkable` are the providers that can check their configuration.
+/// Reads the arguments of the subcommand. `checkable` are the providers that can check their configuration.
 pub(super) fn parse(
     matches: &ArgMatches,
     checkable: &[&str],
@@ -69,7 +70,7 @@ pub(super) fn parse(
     let mut arguments = FlagArguments::new(matches, FLAGS);
     mistakes.add_invalid_values(&arguments);
     arguments.apply_default_provider(checkable);
-    let (online, strict, json) = (matches.get_flag(ONLINE), matches.get_flag(STRICT), wants_json(matches));
+    let (online, strict, json) = (matches.get_flag(ONLINE), matches.get_flag(STRICT), is_json(matches));
     let built = config::build_for_check(arguments, checkable);
     mistakes.finish(built.map(|(cloud, kube_api)| CheckConfigOptions { cloud, kube_api, online, strict, json }))
 }

@@ -1,4 +1,4 @@
-//! What the program should do.
+//! Commands of the program, with their options.
 
 use super::{
     check_config::CheckConfigOptions,
@@ -12,36 +12,36 @@ use super::{
 };
 use crate::cloud_provider::config::ImageCredentialConfig;
 
-/// What the program should do.
+/// Command that the program executes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CliCommand {
-    /// Run the controllers.
+    /// Run the controllers, once this process leads.
     Run(Box<ManagerConfig>),
-    /// Look after the Node of this machine.
+    /// Manage the Node of this machine (`cloud-node-manager`).
     ManageNode(Box<NodeManagerConfig>),
-    /// Answer health probes with PROXY headers.
+    /// Serve health probes with PROXY headers (`health-probe-proxy`).
     ProxyProbes(HealthProbeProxyConfig),
-    /// Answer the kubelet with credentials for one image.
+    /// Print credentials for one image (`acr-credential-provider`).
     ProvideImageCredentials(Box<ImageCredentialOptions>),
-    /// Check the provider's configuration.
+    /// Check the configuration of the provider (`check-config`).
     Check(Box<CheckConfigOptions>),
-    /// Print the plan.
+    /// Print the writes that a manager would send (`plan`).
     Plan(Box<PlanOptions>),
-    /// Examine what a manager needs.
+    /// Examine the cluster and the cloud for a manager (`doctor`).
     Examine(Box<DiagnoseOptions>),
-    /// List what belongs to no Service.
+    /// List cloud resources that belong to no Service (`orphans`).
     FindOrphans(Box<DiagnoseOptions>),
-    /// Gather what a support case needs.
+    /// Write an archive for a support case (`support-bundle`).
     GatherSupport(Box<SupportBundleOptions>),
-    /// Show what a manager is doing.
+    /// Print the status of a running manager (`status`).
     Status(Box<StatusOptions>),
-    /// Say what a name means.
+    /// Explain a name (`explain`).
     Explain(ExplainOptions),
-    /// Print this to stdout and end with exit code 0.
+    /// Print this text to stdout and exit with code 0.
     Print(String),
 }
 
-/// What health-probe-proxy runs with.
+/// Configuration of the program `health-probe-proxy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthProbeProxyConfig {
     pub health_check_port: u16,
@@ -49,7 +49,7 @@ pub struct HealthProbeProxyConfig {
     pub logging: LoggingOptions,
 }
 
-/// What acr-credential-provider runs with.
+/// Options of the program `acr-credential-provider`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageCredentialOptions {
     pub config: ImageCredentialConfig,

@@ -1,5 +1,5 @@
-//! What the command line means: plain, typed, validated. In: [`FlagArguments`]. Out: a [`ManagerConfig`], or every complaint
-//! at once. Its parts are the types of those who are configured with them.
+//! Validated configuration of the program. In: [`FlagArguments`]. Out: a [`ManagerConfig`], or all errors at once. Its parts are the
+//! configuration types of the components.
 
 mod build;
 mod configz;
@@ -21,35 +21,31 @@ use crate::node_manager::config::NodeManagerSettings;
 use crate::runtime::client::KubeClientConfig;
 use crate::serving::config::{SecureServingConfig, WebhookServingConfig};
 
-/// Everything that the flags decide.
+/// Configuration of the manager.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagerConfig {
-    /// The cloud and the cluster.
     pub cloud: KubeCloudSharedOptions,
-    /// The way to the API server.
+    /// Client of the API server.
     pub kube_api: KubeClientConfig,
     /// Whether each controller has its own ServiceAccount.
     pub use_service_account_credentials: bool,
     pub leader_election: LeaderElectionOptions,
-    /// `--enable-leader-migration`: which controllers run under a second lease.
+    /// Controllers that run under a second lease; `None` without `--enable-leader-migration`.
     pub leader_migration: Option<LeaderMigration>,
-    /// `--dry-run`: nothing is written, and no lease is campaigned for.
+    /// Whether nothing is written and no lease is acquired (`--dry-run`).
     pub dry_run: bool,
-    /// The HTTPS server; port 0: none.
+    /// HTTPS server; disabled if its port is 0.
     pub serving: SecureServingConfig,
-    /// The webhook port; `None`: none.
+    /// Webhook server; `None` if it is disabled.
     pub webhooks: Option<WebhookServingConfig>,
     /// Canonical names of the controllers that run.
     pub controllers: BTreeSet<&'static str>,
-    /// `--node-filter-requirements`: label selector of the Nodes that exist for this program; `None`: all.
+    /// Label selector of the Nodes that this program manages (`--node-filter-requirements`); `None` selects all.
     pub node_filter: Option<String>,
-    /// The node-ipam controller.
     pub node_ipam: NodeIpamConfig,
     pub node: NodeControllerConfig,
-    /// The node-lifecycle controller.
     pub node_lifecycle: NodeLifecycleControllerConfig,
     pub route: RouteControllerConfig,
-    /// The service controller.
     pub service: ServiceControllerConfig,
     /// `--controller-start-interval`.
     pub start_interval: Duration,
@@ -58,78 +54,76 @@ pub struct ManagerConfig {
     pub logging: LoggingOptions,
     pub feature_gates: FeatureGates,
     pub version: String,
-    /// What the operator should be told at start: flags and gates that mean nothing here.
+    /// Warnings that are logged at start: flags and feature gates without effect.
     pub notices: Vec<String>,
     flagz: Vec<(String, String)>,
     arguments: FlagArguments,
 }
 
 impl ManagerConfig {
-    /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
+    /// Returns every flag with its effective value, as `/flagz` shows it. No flag contains a secret.
     pub fn flagz(&self) -> Vec<(String, String)> {
         self.flagz.clone()
     }
 
-    /// The configuration object that `/configz` shows, in upstream's shape
+    /// Returns the configuration object that `/configz` shows, in upstream's shape
     /// (`CloudControllerManagerConfiguration`, `cloudcontrollermanager.config.k8s.io/v1alpha1`).
     pub fn configz(&self) -> Value {
         configz::configz(&self.arguments, self.leader_migration.as_ref())
     }
 }
 
-/// The cloud and the cluster.
+/// Options of the cloud and the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeCloudSharedOptions {
     /// `--cloud-provider`.
     pub provider: String,
-    /// What the provider is built from.
+    /// Configuration from which the provider is built.
     pub config: ProviderConfig,
     /// Whether a cloud without cluster id is accepted.
     pub allow_untagged_cloud: bool,
-    /// Whether the route controller works.
+    /// Whether the route controller configures routes.
     pub configure_cloud_routes: bool,
 }
 
-/// The election. With `enabled`, the timing holds client-go's rules.
+/// Options of the leader election. If it is enabled, the durations satisfy the rules of client-go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderElectionOptions {
-    /// Whether there is an election.
     pub enabled: bool,
-    /// How long others wait.
+    /// Time for which other replicas wait after the last renewal that they observed.
     pub lease_duration: Duration,
-    /// How long the leader tries.
+    /// Time for which the leader retries a renewal before it stops leading.
     pub renew_deadline: Duration,
-    /// Pause between tries.
+    /// Pause between attempts to acquire or renew the lease.
     pub retry_period: Duration,
     pub resource_name: String,
     /// Namespace of the Lease.
     pub resource_namespace: String,
 }
 
-/// Everything that the flags decide.
+/// Configuration of the program `cloud-node-manager`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeManagerConfig {
     /// Name of the provider.
     pub provider: String,
-    /// The provider's own configuration.
+    /// File with the configuration of the provider.
     pub cloud_config: Option<PathBuf>,
-    /// Name of the Node in lower case; `None`: the host name.
+    /// Name of the Node in lower case; `None` selects the host name.
     pub node_name: Option<String>,
-    /// Whether the machine's metadata service is asked, not the cloud's API.
+    /// Whether the machine's metadata service is read instead of the API of the cloud.
     pub use_instance_metadata: bool,
-    /// Whether this process is a service of Windows. Other systems have none.
+    /// Whether this process runs as a Windows service. Without effect on other systems.
     pub windows_service: bool,
     pub settings: NodeManagerSettings,
-    /// The way to the API server.
+    /// Client of the API server.
     pub kube_api: KubeClientConfig,
-    /// The HTTPS server; port 0: none.
+    /// HTTPS server; disabled if its port is 0.
     pub serving: SecureServingConfig,
-    /// The log.
     pub logging: LoggingOptions,
-    /// The version to report.
+    /// Version that the program reports.
     pub version: String,
-    /// What the operator should be told at start.
+    /// Warnings that are logged at start: flags without effect.
     pub notices: Vec<String>,
-    /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
+    /// Flags with their effective values, as `/flagz` shows them. No flag contains a secret.
     pub flagz: Vec<(String, String)>,
 }

@@ -1,27 +1,27 @@
-//! The grammar of `--controllers`. Pure.
+//! Grammar of `--controllers`. Pure.
 //!
-//! In: the items of the list. Out: which of the controllers in [`crate::controllers::names`] run. The grammar is that of
+//! In: the items of the list. Out: the controllers of [`crate::controllers::names`] that run. The grammar is that of
 //! `k8s.io/controller-manager/app.IsControllerEnabled`.
 
 use std::collections::BTreeSet;
 
 pub use crate::controllers::names::{ControllerNames, NODE, NODE_IPAM, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE};
 
-/// What `--controllers` selects.
+/// Controllers that `--controllers` selects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControllerSelection {
     /// Canonical names of the controllers that run.
     pub enabled: BTreeSet<&'static str>,
-    /// Items that are no controller's name, without their dash.
-    pub unknown: Vec<String>,
+    /// Items that are not the name of a controller, without their dash.
+    pub unknown_names: Vec<String>,
 }
 
-/// Reads the list of `--controllers`. The first item that names a controller decides about it; without one, `*` does.
+/// Reads the list of `--controllers`. The first item that names a controller applies to it; without one, `*` does.
 pub fn select(list: &[String]) -> ControllerSelection {
     let names = list.iter().filter(|item| *item != "*").map(|item| item.strip_prefix('-').unwrap_or(item));
-    let unknown = names.filter(|name| canonical(name).is_none()).map(str::to_owned).collect();
+    let unknown_names = names.filter(|name| canonical(name).is_none()).map(str::to_owned).collect();
     let enabled = TABLE.iter().map(|names| names.canonical).filter(|controller| is_enabled(controller, list)).collect();
-    ControllerSelection { enabled, unknown }
+    ControllerSelection { enabled, unknown_names }
 }
 
 fn is_enabled(controller: &str, list: &[String]) -> bool {
@@ -32,7 +32,7 @@ fn is_enabled(controller: &str, list: &[String]) -> bool {
     decision.unwrap_or_else(|| list.iter().any(|item| item == "*"))
 }
 
-/// The canonical name for a name or alias.
+/// Returns the canonical name for a name or alias.
 fn canonical(name: &str) -> Option<&'static str> {
     TABLE.iter().find(|names| name == names.canonical || name == names.alias).map(|names| names.canonical)
 }
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_of_the_list() {
+    fn first_mention_of_a_controller_decides() {
         const ALL: &str = "node-ipam-controller cloud-node cloud-node-lifecycle service route";
         for (list, enabled) in [
             ("*", ALL),
@@ -75,6 +75,6 @@ mod tests {
     #[test]
     fn unknown_names_lose_their_dash() {
         let list = ["-x", "cloud-node", "*", "Route", "node-ipam", "-node-ipam", "-*"].map(str::to_owned);
-        assert_eq!(select(&list).unknown, ["x", "Route", "*"]);
+        assert_eq!(select(&list).unknown_names, ["x", "Route", "*"]);
     }
 }

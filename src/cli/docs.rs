@@ -1,5 +1,5 @@
-//! The reference pages that derive from the tables here. Pure: a table in, Markdown out. `tests/reference_docs.rs` compares them
-//! with the files.
+//! Reference pages that are generated from the tables of the command line. Pure: a table in, Markdown out. `tests/reference_docs.rs`
+//! compares them with the files.
 
 use std::collections::BTreeSet;
 
@@ -84,7 +84,7 @@ fn flag_cells(spec: &FlagSpec) -> [String; 4] {
     [names.join(", "), format!("`{}`", spec.placeholder), default, meaning]
 }
 
-/// `docs/reference/feature-gates.md`.
+/// Returns the text of `docs/reference/feature-gates.md`.
 pub fn feature_gates() -> String {
     let mut page = format!(
         "# Feature gates\n\n{GENERATED}\n\n\
@@ -110,7 +110,7 @@ pub fn feature_gates() -> String {
     page
 }
 
-/// `docs/reference/controllers.md`.
+/// Returns the text of `docs/reference/controllers.md`.
 pub fn controllers() -> String {
     let mut page = format!(
         "# Controllers\n\n{GENERATED}\n\n\

@@ -1,28 +1,28 @@
-//! The feature gates: name, default, stage and effect of each, and how `--feature-gates` is resolved. Pure.
+//! Feature gates: name, default, stage and effect of each, and resolution of `--feature-gates`. Pure.
 //!
 //! A Go cloud-controller-manager accepts every gate that `k8s.io/apiserver`, `k8s.io/controller-manager` and
-//! `k8s.io/component-base` register; most of them steer an API server and mean nothing in a client. Each minor version adds, locks and
-//! removes some, so that none of them ends this program, which serves many versions.
+//! `k8s.io/component-base` register. Most of them control an API server and have no effect in a client. Each minor version adds, locks and
+//! removes some. This program serves many versions, so no gate is an error.
 
 use std::collections::BTreeMap;
 
 use super::value::MapStringBool;
 use crate::flags::quoted;
 
-/// How settled a feature is.
+/// Maturity of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeatureStage {
-    /// Off by default, may vanish.
+    /// Off by default, may be removed.
     Alpha,
-    /// Settled in substance.
+    /// Usually on by default, may still change in detail.
     Beta,
     Stable,
-    /// On its way out.
+    /// Removed in a later release.
     Deprecated,
 }
 
 impl FeatureStage {
-    /// As printed on the reference page.
+    /// Returns the name on the reference page.
     pub fn name(self) -> &'static str {
         match self {
             FeatureStage::Alpha => "alpha",
@@ -32,7 +32,7 @@ impl FeatureStage {
         }
     }
 
-    /// Returns the label `stage` of the metric of feature gates. Upstream leaves it empty for settled stages.
+    /// Returns the label `stage` of the metric of feature gates. Upstream leaves it empty for stable features.
     pub fn label(self) -> &'static str {
         match self {
             FeatureStage::Alpha => "ALPHA",
@@ -43,24 +43,24 @@ impl FeatureStage {
     }
 }
 
-/// One row of the table.
+/// Row of the table of feature gates.
 #[derive(Debug, Clone, Copy)]
 pub struct FeatureSpec {
     pub name: &'static str,
-    /// Whether the feature is on when nothing is said.
+    /// Whether the feature is on by default.
     pub default: bool,
     pub stage: FeatureStage,
-    /// What it does here; `None`: accepted, without effect.
+    /// Effect in this program; `None` if the gate is accepted without effect.
     pub effect: Option<&'static str>,
 }
 
-/// Routes follow node events (KEP-5237).
+/// Gate of routes that follow node events (KEP-5237).
 pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
-/// Admission webhooks of the provider (KEP-2699).
+/// Gate of the admission webhooks of the provider (KEP-2699).
 pub const WEBHOOKS: &str = "CloudControllerManagerWebhook";
-/// `/statusz`.
+/// Gate of the page `/statusz`.
 pub const STATUSZ: &str = "ComponentStatusz";
-/// `/flagz`.
+/// Gate of the page `/flagz`.
 pub const FLAGZ: &str = "ComponentFlagz";
 
 const ALL_ALPHA: &str = "AllAlpha";
@@ -74,7 +74,7 @@ const fn ignored(name: &'static str, default: bool, stage: FeatureStage) -> Feat
     FeatureSpec { name, default, stage, effect: None }
 }
 
-/// The gates of Kubernetes 1.37, in order of names.
+/// Gates of Kubernetes 1.37, ordered by name.
 pub const TABLE: &[FeatureSpec] = &[
     ignored("APIResponseCompression", true, FeatureStage::Beta),
     ignored("APIServerIdentity", true, FeatureStage::Beta),
@@ -93,9 +93,8 @@ pub const TABLE: &[FeatureSpec] = &[
         WATCH_BASED_ROUTES,
         true,
         FeatureStage::Alpha,
-        "Routes follow node events, with a slow comparison besides; off: --route-reconciliation-period alone. \
-        Upstream's default \
-         is false.",
+        "Routes follow node events, and are also compared with the cloud at a long interval. When off, only \
+         --route-reconciliation-period applies. Upstream's default is false.",
     ),
     effective(WEBHOOKS, false, FeatureStage::Alpha, "Hosts the admission webhooks that `--webhooks` names."),
     effective(FLAGZ, true, FeatureStage::Beta, "Serves /flagz."),
@@ -140,7 +139,7 @@ pub const TABLE: &[FeatureSpec] = &[
     ignored("WebhookRoundTripLoadBalancing", true, FeatureStage::Beta),
 ];
 
-/// A gate that a Go cloud-controller-manager between 1.26 and 1.36 accepted and that a newer one does not have.
+/// Gate that a Go cloud-controller-manager between 1.26 and 1.36 accepted and that a newer one does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetiredGate {
     pub name: &'static str,
@@ -148,7 +147,7 @@ pub struct RetiredGate {
     pub last_minor: u8,
 }
 
-/// Retired gates, in order of names. They are accepted with any value, so that the flags of an older deployment work.
+/// Retired gates, ordered by name. They are accepted with any value, so that the flags of an older deployment work.
 pub const RETIRED: &[RetiredGate] = &[
     RetiredGate { name: "APIListChunking", last_minor: 32 },
     RetiredGate { name: "APIPriorityAndFairness", last_minor: 30 },
@@ -191,7 +190,7 @@ pub const RETIRED: &[RetiredGate] = &[
     RetiredGate { name: "ZeroLimitedNominalConcurrencyShares", last_minor: 31 },
 ];
 
-/// Which features are on.
+/// State of every feature gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<&'static str, bool>);
 
@@ -202,44 +201,44 @@ impl Default for FeatureGates {
 }
 
 impl FeatureGates {
-    /// Whether the feature called `name` is on.
+    /// Returns `true` if the feature with this name is on; `false` if there is no such gate.
     pub fn enabled(&self, name: &str) -> bool {
         self.0.get(name).copied().unwrap_or(false)
     }
 
-    /// All gates and whether they are on.
+    /// Returns all gates, with `true` for those that are on.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
         self.0.iter().map(|(name, on)| (*name, *on))
     }
 }
 
-/// What `--feature-gates` comes to.
+/// Result of resolving `--feature-gates`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedFeatureGates {
     pub gates: FeatureGates,
-    /// Names that no known release has, in quotes. A newer one may.
+    /// Names, in quotes, that no supported release has. A newer release may have them.
     pub unknown_names: Vec<String>,
-    /// Gates that were set and do nothing here.
+    /// Gates that were set and have no effect in this program.
     pub without_effect: Vec<&'static str>,
     /// Gates that were set and that current releases of Kubernetes do not have.
     pub retired: Vec<RetiredGate>,
 }
 
-/// Applies what was given to the table. Gates set by name come before `AllAlpha` and `AllBeta`.
-pub fn resolve(given: &MapStringBool) -> ResolvedFeatureGates {
+/// Applies the requested values to the table. A gate that is set by name takes precedence over `AllAlpha` and `AllBeta`.
+pub fn resolve(requested: &MapStringBool) -> ResolvedFeatureGates {
     let mut resolution = ResolvedFeatureGates::default();
-    let everything = [(ALL_ALPHA, FeatureStage::Alpha), (ALL_BETA, FeatureStage::Beta)];
-    for (all, stage) in everything {
-        if let Some(on) = given.get(all) {
+    let groups = [(ALL_ALPHA, FeatureStage::Alpha), (ALL_BETA, FeatureStage::Beta)];
+    for (group, stage) in groups {
+        if let Some(on) = requested.get(group) {
             let members = TABLE.iter().filter(|gate| gate.stage == stage);
             resolution.gates.0.extend(members.map(|gate| (gate.name, *on)));
         }
     }
-    // A gate named AllBeta is no member of AllBeta, and what is set by name stands.
-    for (all, _) in everything {
-        resolution.gates.0.insert(all, given.get(all).copied().unwrap_or(false));
+    // The gate AllBeta is itself beta, so `AllBeta` has changed it. Only its own value counts.
+    for (group, _) in groups {
+        resolution.gates.0.insert(group, requested.get(group).copied().unwrap_or(false));
     }
-    for (name, on) in given {
+    for (name, on) in requested {
         match TABLE.iter().find(|gate| gate.name == name) {
             None => match RETIRED.iter().find(|gate| gate.name == name) {
                 Some(gate) => resolution.retired.push(*gate),
@@ -303,7 +302,7 @@ mod tests {
         assert!(!resolved("AllAlpha=false").gates.enabled(WATCH_BASED_ROUTES));
     }
 
-    /// Older releases accept both values of the first two, 1.37 alone has the last two.
+    /// Tests gates of several releases: older ones accept both values of the first two, and only 1.37 has the last two.
     #[test]
     fn gates_of_all_supported_releases_are_known() {
         let resolution = resolved(
@@ -313,7 +312,7 @@ mod tests {
         assert_eq!(resolution.without_effect.len(), 4, "{resolution:?}");
     }
 
-    /// Go's 1.27 and 1.28 needed the first for two addresses in `--node-ip`.
+    /// Tests retired gates. Go's 1.27 and 1.28 needed the first for two addresses in `--node-ip`.
     #[test]
     fn gates_of_older_releases_are_accepted() {
         let resolution = resolved("CloudDualStackNodeIPs=true,StableLoadBalancerNodeSet=false,ComponentStatusz=false");
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_nothing_is_told() {
+    fn gates_without_effect_are_reported() {
         let resolution = resolved("WatchList=false,ComponentStatusz=false");
         assert_eq!(resolution.without_effect, ["WatchList"]);
         assert!(!resolution.gates.enabled(STATUSZ));

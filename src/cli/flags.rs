@@ -1,8 +1,8 @@
-//! Every flag once: name, kind of value, default, section, help and effect. The parser, `--help`, completions, `/flagz`
-//! and the reference page derive from a [`FlagTable`]: the program's own flags, and those that providers have registered.
+//! Declarations of all flags: name, type of value, default, section, help and effect.
 //!
-//! Names, kinds and defaults are upstream's (`k8s.io/cloud-provider/options`, `k8s.io/apiserver/pkg/server/options`,
-//! `k8s.io/component-base`), so that the arguments of a Go deployment mean the same here.
+//! The parser, `--help`, completions, `/flagz` and the reference page are generated from a [`FlagTable`], which has the flags of the
+//! program and those that providers have registered. Names, types and defaults are upstream's (`k8s.io/cloud-provider/options`,
+//! `k8s.io/apiserver/pkg/server/options`, `k8s.io/component-base`), so the arguments of a Go deployment have the same meaning.
 
 pub mod acr_credential_provider;
 pub mod cloud;
@@ -21,7 +21,7 @@ pub use self::table::FlagTable;
 pub(crate) use crate::flags::declare_flags;
 pub use crate::flags::{FlagSection, FlagSpec, TypedFlag};
 
-/// The program's own sections, without [`provider_config`].
+/// Sections of the program's own flags, without [`provider_config`].
 const SECTIONS: &[FlagSection] = &[
     FlagSection::of("Cloud and cluster", cloud::FLAGS),
     FlagSection::of("Controllers", controllers::FLAGS),

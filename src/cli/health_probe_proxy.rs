@@ -1,7 +1,7 @@
-//! `health-probe-proxy`: answers health probes that begin with a PROXY header.
+//! `health-probe-proxy`: serves health probes that begin with a PROXY header.
 //!
-//! In: the words after the program's or the subcommand's name. Out: a [`HealthProbeProxyConfig`]. The flags are rows of a table in
-//! [`flags`](super::flags), those of the log being the manager's.
+//! In: the arguments after the name of the program or the subcommand. Out: a [`HealthProbeProxyConfig`]. The flags are rows of a table in
+//! [`flags`](super::flags). The logging flags are those of the manager.
 
 use std::ffi::OsString;
 
@@ -18,17 +18,16 @@ use super::{
     version::{VERSION, VERSION_WORD},
 };
 
-/// Name of the subcommand, and of the program that is nothing else.
+/// Name of the subcommand, and of the program that runs only this subcommand.
 pub(super) const NAME: &str = "health-probe-proxy";
 
-/// The subcommand.
 pub(super) fn command() -> Command {
-    let about = "Answers health probes of load balancers that begin with a PROXY header, for kube-proxy";
-    let version = Command::new(VERSION_WORD).about("Prints the name and the version");
+    let about = "Serve health probes of load balancers that begin with a PROXY header, for kube-proxy";
+    let version = Command::new(VERSION_WORD).about("Print the name and the version");
     arguments::add_flags(arguments::subcommand(NAME, about).subcommand(version), SECTIONS)
 }
 
-/// The words with two dashes before the proxy's own flags, for which Go takes one as well.
+/// Writes the proxy's own flags with two dashes. The Go program accepts one dash, too.
 pub(super) fn with_two_dashes(words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_none_or(|word| word != NAME) {
         return words;
@@ -41,7 +40,7 @@ pub(super) fn with_two_dashes(words: Vec<OsString>) -> Vec<OsString> {
     words.into_iter().map(dashed).collect()
 }
 
-/// Reads the subcommand's words.
+/// Reads the arguments of the subcommand.
 pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
     let arguments = FlagArguments::new(matches, SECTIONS.iter().flat_map(|section| section.flags.iter()));
     mistakes.add_invalid_values(&arguments);
@@ -55,7 +54,7 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<P
         logging: arguments.logging(),
     };
     if errors.is_empty() && config.health_check_port == config.target_port {
-        errors.push("--health-check-port, --target-port: the proxy would ask itself; give two ports".to_owned());
+        errors.push("--health-check-port, --target-port: the proxy would probe itself; give two ports".to_owned());
     }
     let config = if errors.is_empty() { Ok(config) } else { Err(errors) };
     mistakes.finish(config.map(Parsed::ProxyProbes))
@@ -64,7 +63,7 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<P
 fn port(arguments: &FlagArguments, flag: &TypedFlag<i32>, errors: &mut Vec<String>) -> u16 {
     let value = arguments.read(flag);
     u16::try_from(value).ok().filter(|port| *port > 0).unwrap_or_else(|| {
-        errors.push(format!("--{}: {value} is no port; want 1 to {}", flag.spec.name, u16::MAX));
+        errors.push(format!("--{}: {value} is not a valid port; expected 1 to {}", flag.spec.name, u16::MAX));
         0
     })
 }

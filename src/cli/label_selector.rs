@@ -1,16 +1,16 @@
-//! Label selectors as flags take them. Pure.
+//! Validation of label selectors in flags. Pure.
 //!
-//! In: text. Out: whether an API server would take it, else what is wrong with it. The grammar is that of apimachinery's `labels.Parse`:
+//! In: text. Out: nothing if an API server would accept it, else the first error. The grammar is that of apimachinery's `labels.Parse`:
 //! requirements between commas, each `key`, `!key`, `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key>1` or `key<1`.
 
 use crate::flags::quoted;
 
-/// Longest name and value of a label.
-const LONGEST_NAME: usize = 63;
-/// Longest prefix of a key.
-const LONGEST_PREFIX: usize = 253;
+/// Maximum length of the name in a label key, and of a label value.
+const MAX_NAME_LENGTH: usize = 63;
+/// Maximum length of the prefix of a label key.
+const MAX_PREFIX_LENGTH: usize = 253;
 
-/// Checks a selector; an empty one selects everything.
+/// Checks a selector. An empty one is valid and selects everything.
 pub fn check(text: &str) -> Result<(), String> {
     if text.trim().is_empty() {
         return Ok(());
@@ -18,12 +18,12 @@ pub fn check(text: &str) -> Result<(), String> {
     requirements(text)?.into_iter().try_for_each(requirement)
 }
 
-/// The parts between commas that stand outside of parentheses.
+/// Splits a selector at the commas outside of parentheses.
 fn requirements(text: &str) -> Result<Vec<&str>, String> {
     let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, character) in text.char_indices() {
         match character {
-            '(' if inside => return Err("a parenthesis inside of parentheses".to_owned()),
+            '(' if inside => return Err("nested parentheses are not allowed".to_owned()),
             '(' => inside = true,
             ')' if !inside => return Err("a closing parenthesis without an opening one".to_owned()),
             ')' => inside = false,
@@ -46,52 +46,57 @@ fn requirement(text: &str) -> Result<(), String> {
     if let Some(absent) = text.strip_prefix('!') {
         return key(absent.trim());
     }
-    if let Some((left, values)) = text.split_once('(') {
-        return set_based(left.trim(), values);
+    if let Some((head, values)) = text.split_once('(') {
+        return set_based(head.trim(), values);
     }
     for operator in ["!=", "==", "=", ">", "<"] {
-        let Some((left, right)) = text.split_once(operator) else { continue };
-        key(left.trim())?;
+        let Some((name, operand)) = text.split_once(operator) else { continue };
+        key(name.trim())?;
         return match operator {
-            ">" | "<" => number(right.trim()),
-            _ => value(right.trim()),
+            ">" | "<" => number(operand.trim()),
+            _ => value(operand.trim()),
         };
     }
     key(text)
 }
 
-fn set_based(left: &str, values: &str) -> Result<(), String> {
+fn set_based(head: &str, values: &str) -> Result<(), String> {
     let Some(values) = values.strip_suffix(')') else {
         return Err(format!("{} does not end with a parenthesis", quoted(values)));
     };
-    match left.rsplit_once(char::is_whitespace) {
+    match head.rsplit_once(char::is_whitespace) {
         Some((name, "in" | "notin")) => key(name.trim())?,
-        _ => return Err(format!("{} stands before a parenthesis: want a key with \"in\" or \"notin\"", quoted(left))),
+        _ => {
+            return Err(format!(
+                "{} before a parenthesis is not valid: expected a key with \"in\" or \"notin\"",
+                quoted(head)
+            ));
+        }
     }
     values.split(',').try_for_each(|text| value(text.trim()))
 }
 
 fn key(text: &str) -> Result<(), String> {
-    let wrong = || Err(format!("{} is no key of a label", quoted(text)));
+    let invalid = || Err(format!("{} is not a valid label key", quoted(text)));
     let name = match text.split_once('/') {
-        Some((prefix, _)) if !is_subdomain(prefix) => return wrong(),
+        Some((prefix, _)) if !is_subdomain(prefix) => return invalid(),
         Some((_, name)) => name,
         None => text,
     };
-    if is_name(name) { Ok(()) } else { wrong() }
+    if is_name(name) { Ok(()) } else { invalid() }
 }
 
 fn value(text: &str) -> Result<(), String> {
-    if text.is_empty() || is_name(text) { Ok(()) } else { Err(format!("{} is no value of a label", quoted(text))) }
+    if text.is_empty() || is_name(text) { Ok(()) } else { Err(format!("{} is not a valid label value", quoted(text))) }
 }
 
 fn number(text: &str) -> Result<(), String> {
-    text.parse::<i64>().map(drop).map_err(|_| format!("{} is no whole number", quoted(text)))
+    text.parse::<i64>().map(drop).map_err(|_| format!("{} is not a whole number", quoted(text)))
 }
 
 fn is_name(text: &str) -> bool {
     let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= LONGEST_NAME
+    text.len() <= MAX_NAME_LENGTH
         && ends_well(text.chars().next())
         && ends_well(text.chars().next_back())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -102,7 +107,7 @@ fn is_subdomain(text: &str) -> bool {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.chars().all(allowed)
     };
-    text.len() <= LONGEST_PREFIX && text.split('.').all(is_label)
+    text.len() <= MAX_PREFIX_LENGTH && text.split('.').all(is_label)
 }
 
 #[cfg(test)]
@@ -112,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_api_server_takes_is_taken() {
+    fn selectors_that_api_servers_accept_are_valid() {
         for text in [
             "",
             " ",
@@ -139,28 +144,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_part() {
         for (text, part) in [
-            (",", "\"\" is no key"),
-            ("a,", "\"\" is no key"),
-            ("=b", "\"\" is no key"),
-            ("a b", "\"a b\" is no key"),
-            ("-a", "\"-a\" is no key"),
-            ("A.example/a", "is no key"),
-            ("/a", "is no key"),
-            ("a/b/c", "is no key"),
-            ("a=b=c", "\"b=c\" is no value"),
-            ("a=b c", "\"b c\" is no value"),
-            ("a===b", "\"=b\" is no value"),
-            ("a in b", "\"a in b\" is no key"),
+            (",", "\"\" is not a valid label key"),
+            ("a,", "\"\" is not a valid label key"),
+            ("=b", "\"\" is not a valid label key"),
+            ("a b", "\"a b\" is not a valid label key"),
+            ("-a", "\"-a\" is not a valid label key"),
+            ("A.example/a", "is not a valid label key"),
+            ("/a", "is not a valid label key"),
+            ("a/b/c", "is not a valid label key"),
+            ("a=b=c", "\"b=c\" is not a valid label value"),
+            ("a=b c", "\"b c\" is not a valid label value"),
+            ("a===b", "\"=b\" is not a valid label value"),
+            ("a in b", "\"a in b\" is not a valid label key"),
             ("a in (b", "not closed"),
             ("a in b)", "without an opening one"),
-            ("a in ((b))", "inside of parentheses"),
-            ("a within (b)", "want a key with \"in\""),
-            ("in (b)", "want a key with \"in\""),
+            ("a in ((b))", "nested parentheses"),
+            ("a within (b)", "expected a key with \"in\""),
+            ("in (b)", "expected a key with \"in\""),
             ("a in (b) c", "does not end"),
-            ("a in (ü)", "is no value"),
-            ("a>b", "is no whole number"),
+            ("a in (ü)", "is not a valid label value"),
+            ("a>b", "is not a whole number"),
         ] {
             let error = check(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
@@ -175,9 +180,9 @@ mod tests {
         }
 
         #[test]
-        fn a_selector_is_as_good_as_its_worst_requirement(terms in proptest::collection::vec("[a-c]|![ab]|a=|b!=c|c in \\(a, b\\)|a<1|a=-|=|b in a", 1..5)) {
-            let good = terms.iter().all(|term| check(term).is_ok());
-            prop_assert_eq!(check(&terms.join(",")).is_ok(), good);
+        fn selector_is_valid_if_all_requirements_are(terms in proptest::collection::vec("[a-c]|![ab]|a=|b!=c|c in \\(a, b\\)|a<1|a=-|=|b in a", 1..5)) {
+            let all_valid = terms.iter().all(|term| check(term).is_ok());
+            prop_assert_eq!(check(&terms.join(",")).is_ok(), all_valid);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Reads the file of `--leader-migration-config`, strictly as upstream does (`k8s.io/controller-manager/config`).
-//! Pure: text in, the migration or what is wrong out.
+//! Parser of the file in `--leader-migration-config`, as strict as upstream's (`k8s.io/controller-manager/config`).
+//! Pure. In: text. Out: the migration, or an error.
 
 use serde::Deserialize;
 
@@ -26,21 +26,21 @@ struct ControllerLeader {
     component: Option<String>,
 }
 
-/// The migration that the file describes, or what is wrong with it.
+/// Parses the text of the file. The error names the field.
 pub(super) fn parse(text: &str) -> Result<LeaderMigration, String> {
     let file: LeaderMigrationConfiguration = yaml::parse(text).map_err(|error| error.to_string())?;
     let version = file.api_version.strip_prefix(GROUP).unwrap_or_default();
     if file.kind != "LeaderMigrationConfiguration" || !["v1alpha1", "v1beta1", "v1"].contains(&version) {
-        return Err(format!("want kind LeaderMigrationConfiguration of {GROUP}v1alpha1, v1beta1 or v1"));
+        return Err(format!("expected kind LeaderMigrationConfiguration of {GROUP}v1alpha1, v1beta1 or v1"));
     }
     let Some(lease_name) = file.leader_name.filter(|name| !name.is_empty()) else {
         return Err("leaderName: must not be empty".to_owned());
     };
     match file.resource_lock.as_deref() {
         Some(_) if version == "v1" => return Err("resourceLock: not a field of v1".to_owned()),
-        Some("endpoints") => return Err("resourceLock: locks on Endpoints have ended; want leases".to_owned()),
-        Some(lock) if lock != "leases" => return Err("resourceLock: want leases".to_owned()),
-        None if version != "v1" => return Err("resourceLock: want leases".to_owned()),
+        Some("endpoints") => return Err("resourceLock: locks on Endpoints are not supported; expected leases".to_owned()),
+        Some(lock) if lock != "leases" => return Err("resourceLock: expected leases".to_owned()),
+        None if version != "v1" => return Err("resourceLock: expected leases".to_owned()),
         Some(_) | None => {}
     }
     let controllers = file.controller_leaders.into_iter().enumerate().map(|(index, leader)| migrating(index, leader));
@@ -48,11 +48,11 @@ pub(super) fn parse(text: &str) -> Result<LeaderMigration, String> {
 }
 
 fn migrating(index: usize, leader: ControllerLeader) -> Result<MigratingController, String> {
-    let filled = |field: &str, value: Option<String>| {
+    let required = |field: &str, value: Option<String>| {
         let value = value.filter(|value| !value.is_empty());
         value.ok_or_else(|| format!("controllerLeaders[{index}].{field}: must not be empty"))
     };
-    Ok(MigratingController { name: filled("name", leader.name)?, component: filled("component", leader.component)? })
+    Ok(MigratingController { name: required("name", leader.name)?, component: required("component", leader.component)? })
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
 
     /// Upstream: `TestReadLeaderMigrationConfiguration`, `TestLeaderMigrationOptions`.
     #[test]
-    fn files_as_upstream_judges_them() {
+    fn files_are_accepted_as_upstream_accepts_them() {
         let file = |version: &str, rest: &str| {
             format!("apiVersion: controllermanager.config.k8s.io/{version}\nkind: LeaderMigrationConfiguration\n{rest}")
         };
@@ -73,16 +73,16 @@ mod tests {
             (file("v1", "leaderName: m\n"), None),
             (file("v1beta1", &format!("{leaders}resourceLock: leases\n")), None),
             (file("v1alpha1", &format!("{leaders}resourceLock: leases\n")), None),
-            (file("v1alpha1", &format!("{leaders}resourceLock: endpoints\n")), Some("locks on Endpoints have ended")),
+            (file("v1alpha1", &format!("{leaders}resourceLock: endpoints\n")), Some("locks on Endpoints are not supported")),
             (file("v1", &format!("{leaders}resourceLock: leases\n")), Some("resourceLock")),
             (file("v1beta1", "leaderName: m\nresourceLock: configmaps\n"), Some("resourceLock")),
             (file("v1", "leaderName: ''\n"), Some("leaderName")),
             (file("v1", "leaderName: m\ncontrollerLeaders: [{name: x}]\n"), Some("controllerLeaders[0].component")),
             (file("v1", "leaderName: m\nleadername: m\n"), Some("leadername")),
-            (file("v2", "leaderName: m\n"), Some("want kind")),
+            (file("v2", "leaderName: m\n"), Some("expected kind")),
             (String::new(), Some("")),
             ("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n".to_owned(), Some("")),
-            (file("v1", "leaderName: m\n").replace("LeaderMigration", "Kubelet"), Some("want kind")),
+            (file("v1", "leaderName: m\n").replace("LeaderMigration", "Kubelet"), Some("expected kind")),
             (file("v1beta1", "leaderName: ''\nresourceLock: leases\n"), Some("leaderName")),
             (file("v1beta1", "leaderName: m\nresourceLock: invalid\n"), Some("resourceLock")),
             (file("v1alpha1", "leaderName: m\n"), Some("resourceLock")),

@@ -1,8 +1,8 @@
-//! The log: which lines are written, and in which form. In: [`LoggingOptions`] and the program's `tracing` events. Out:
-//! lines on stderr, as klog writes them (`k8s.io/klog`) or as JSON with the keys of `k8s.io/component-base/logs/json`.
+//! Log of the program: filter and format of its lines.
 //!
-//! Libraries below us are heard from `info` up at most, whatever the verbosity: below that, TLS and HTTP libraries print
-//! headers, and with them tokens.
+//! In: [`LoggingOptions`] and the program's `tracing` events. Out: lines on stderr, as klog writes them (`k8s.io/klog`) or as JSON with
+//! the keys of `k8s.io/component-base/logs/json`. Events of libraries below `info` are never written, because TLS and HTTP libraries
+//! log headers, and with them tokens, at lower levels.
 
 mod line;
 
@@ -18,35 +18,34 @@ use tracing_subscriber::{
 use self::line::{JsonLine, KlogFields, KlogLine};
 use crate::runtime::clock::Clock;
 
-/// Form of the lines.
+/// Format of the lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
     #[default]
     Text,
-    /// One JSON object per line.
+    /// JSON, with one object per line.
     Json,
 }
 
-/// An item of `--vmodule`.
+/// Item of `--vmodule`: a verbosity for some source files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleLevel {
-    /// Source file without its suffix, or the name of a module; `*` and `?` as in file name patterns.
+    /// Source file without its suffix, or the name of a module, with the wildcards `*` and `?`.
     pub pattern: String,
     pub verbosity: u8,
 }
 
-/// What the log should be like.
+/// Options of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggingOptions {
-    /// Form of the lines.
     pub format: LogFormat,
     /// `-v`.
     pub verbosity: u8,
     /// `--vmodule`.
     pub modules: Vec<ModuleLevel>,
-    /// Of a command: with `-v=0` only what is wrong.
+    /// Whether only errors are written with `-v=0`, as by commands.
     pub quiet: bool,
-    /// Crates that follow the verbosity. A third party's provider adds its own.
+    /// Crates to which the verbosity applies. The binary of a third-party provider adds its own crate.
     pub crates: Vec<String>,
 }
 
@@ -62,7 +61,7 @@ impl Default for LoggingOptions {
     }
 }
 
-/// The level for a klog verbosity.
+/// Returns the level for a klog verbosity.
 pub fn level(verbosity: u8) -> LevelFilter {
     match verbosity {
         0..=3 => LevelFilter::INFO,
@@ -76,9 +75,9 @@ pub fn level(verbosity: u8) -> LevelFilter {
 struct LogFilter(LoggingOptions);
 
 impl LogFilter {
-    /// The lowest level that is written for events of `target`, a path of modules, declared in `file`.
+    /// Returns the most verbose level that is written for events of `target`, a module path, declared in `file`.
     fn level_for(&self, target: &str, file: Option<&str>) -> LevelFilter {
-        // It tells each failed request at ERROR; whoever sent the request tells it too, with what it was for.
+        // This module logs each failed request as an error. The caller logs the failure, too, with the purpose of the request.
         if target.starts_with("kube_client::client::builder") {
             return LevelFilter::OFF;
         }
@@ -103,13 +102,13 @@ impl LogFilter {
     }
 }
 
-/// What a pattern of `--vmodule` may mean: the source file or one of the modules above it.
+/// Returns the names that a pattern of `--vmodule` may match: the source file and the modules of its path.
 fn module_names<'a>(target: &'a str, file: Option<&'a str>) -> impl Iterator<Item = &'a str> {
     let file = file.and_then(|file| file.rsplit('/').next()).map(|file| file.trim_end_matches(".rs"));
     target.split("::").chain(file)
 }
 
-/// File name patterns with `*` and `?`.
+/// Returns `true` if `name` matches a pattern with `*` (any text) and `?` (any character).
 fn matches(pattern: &str, name: &str) -> bool {
     let Some(first) = pattern.chars().next() else { return name.is_empty() };
     let rest = &pattern[first.len_utf8()..];
@@ -135,23 +134,23 @@ impl<S: Subscriber> Layer<S> for LogFilter {
     }
 }
 
-/// The log could not be set up or changed.
+/// Failure to install or change the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// Another part of the process has installed a log.
+    /// Another log is already installed in the process.
     #[error("a log is installed already: {0}")]
     Installed(#[from] tracing_subscriber::util::TryInitError),
-    /// The log is gone.
+    /// The log has been dropped.
     #[error("the verbosity cannot be changed: {0}")]
     Gone(#[from] reload::Error),
 }
 
-/// Changes a running log. Clones change the same one.
+/// Handle that changes the running log. Clones change the same log.
 #[derive(Debug, Clone)]
 pub struct LogHandle(reload::Handle<LogFilter, Registry>);
 
 impl LogHandle {
-    /// Changes `-v`.
+    /// Changes the verbosity that `-v` has set.
     pub fn set_verbosity(&self, verbosity: u8) -> Result<(), LogError> {
         Ok(self.0.modify(|filter| filter.0.verbosity = verbosity)?)
     }
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_never_get_below_info() {
+    fn libraries_never_log_below_info() {
         let filter = filter(10, &[("*", 10)]);
         for target in ["hyper::proto::h1", "hyper_util", "rustls::client", "h2", "tower", "kube_client::client", "log"] {
             assert_eq!(filter.level_for(target, Some("src/conn.rs")), LevelFilter::INFO, "{target}");
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_name_files_and_modules_and_the_first_counts() {
+    fn patterns_match_files_and_modules_and_the_first_applies() {
         let filter = filter(0, &[("rou?e", 4), ("work_*", 6), ("plan", 5), ("route", 9)]);
         for (target, file, expected) in [
             ("cloud_controller_manager::controllers::route::plan", "src/controllers/route/plan.rs", LevelFilter::DEBUG),
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verbosity_of_a_running_log_changes() {
+    fn verbosity_of_a_running_log_changes() {
         let handle = install(&LoggingOptions::default()).unwrap();
         let enabled = || tracing::enabled!(target: "cloud_controller_manager::route", tracing::Level::DEBUG);
         let library = || tracing::enabled!(target: "rustls::client", tracing::Level::DEBUG);
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn file_name_patterns() {
+    fn patterns_match_with_wildcards() {
         for (pattern, name, expected) in [
             ("", "", true),
             ("", "a", false),

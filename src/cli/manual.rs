@@ -1,6 +1,7 @@
-//! The subcommand `man`: manual pages of the program and of each command, made of the parser. Only in builds with the feature `completions`.
+//! Subcommand `man`: manual pages of the program and of each command, generated from the parser. Only in builds with the feature
+//! `completions`.
 //!
-//! In: the name of a page, and the whole parser. Out: the page in the language of `man(7)`; without a name the names of all pages.
+//! In: the name of a page, and the whole parser. Out: the page in the format of `man(7)`; without a name, the names of all pages.
 
 use clap::{Arg, ArgMatches, Command};
 use clap_mangen::Man;
@@ -8,40 +9,38 @@ use clap_mangen::Man;
 use super::{ACR_CREDENTIAL_PROVIDER, NAME as PROGRAM, NODE_MANAGER, VERSION, health_probe_proxy};
 use crate::flags::quoted;
 
-/// The subcommand's name.
 pub(super) const NAME: &str = "man";
 
 const PAGE: &str = "page";
 
-/// Commands that are programs under their own names.
+/// Commands that are also programs with the same name.
 const PROGRAMS: [&str; 3] = [NODE_MANAGER, health_probe_proxy::NAME, ACR_CREDENTIAL_PROVIDER];
 
-/// The subcommand, to hang on a parser.
 pub(super) fn subcommand() -> Command {
-    let page = Arg::new(PAGE).help("Which page; without it the names of all pages are printed");
-    Command::new(NAME).about("Prints a manual page, for man(1)").hide(true).arg(page)
+    let page = Arg::new(PAGE).help("Name of the page. Without it, the names of all pages are printed.");
+    Command::new(NAME).about("Print a manual page, for man(1)").hide(true).arg(page)
 }
 
-/// What was asked for, or one line that says which pages there are.
+/// Returns the requested page, or the names of all pages if none is requested. The error names the pages, too.
 pub(super) fn page(chosen: &ArgMatches, parser: &Command) -> Result<String, Vec<String>> {
     let all = pages(parser);
     let names = |separator: &str| all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(separator);
-    let Some(wanted) = chosen.get_one::<String>(PAGE) else { return Ok(names("\n") + "\n") };
-    match all.iter().find(|(name, _)| name == wanted) {
+    let Some(requested) = chosen.get_one::<String>(PAGE) else { return Ok(names("\n") + "\n") };
+    match all.iter().find(|(name, _)| name == requested) {
         Some((name, command)) => Ok(render(name, command)),
-        None => Err(vec![format!("there is no page {}: want one of {}", quoted(wanted), names(", "))]),
+        None => Err(vec![format!("unknown manual page {}: expected one of {}", quoted(requested), names(", "))]),
     }
 }
 
-/// The program, and each command that is shown.
+/// Returns the pages of the program and of each visible command, with their names.
 fn pages(parser: &Command) -> Vec<(String, Command)> {
     let shown = parser.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
-    let of = |command: &Command| {
+    let named = |command: &Command| {
         let name = command.get_name();
         let title = if PROGRAMS.contains(&name) { name.to_owned() } else { format!("{PROGRAM}-{name}") };
         (title, command.clone())
     };
-    std::iter::once((PROGRAM.to_owned(), parser.clone())).chain(shown.map(of)).collect()
+    std::iter::once((PROGRAM.to_owned(), parser.clone())).chain(shown.map(named)).collect()
 }
 
 fn render(title: &str, command: &Command) -> String {

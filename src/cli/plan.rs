@@ -1,6 +1,6 @@
-//! `plan`: what a manager with these flags would write, and how to print it.
+//! `plan`: the manager whose writes are planned, and the format of the plan.
 //!
-//! In: the words after `plan`: the daemon's own flags and a few more. Out: a [`PlanOptions`]. A manager made of it only reads.
+//! In: the arguments after `plan`: the flags of the manager and a few more. Out: a [`PlanOptions`], with which a manager only reads.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -22,46 +22,55 @@ const OUTPUT: &str = "output";
 const DIFF: &str = "diff";
 const REPORT: &str = "report";
 
-/// What to plan, and how to print it.
+/// Options of the subcommand `plan`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanOptions {
-    /// The manager whose writes are planned.
+    /// Configuration of the manager whose writes are planned.
     pub manager: ManagerConfig,
-    /// Only this Service, `namespace/name`; `None`: the cluster.
+    /// Only Service to plan, `namespace/name`; `None` plans the cluster.
     pub service: Option<String>,
     /// `-o json`.
     pub json: bool,
-    /// Documents before and after.
+    /// Whether the changes in each document are printed (`--diff`).
     pub diff: bool,
-    /// Whether a manager could take over, instead of the plan.
+    /// Whether to report the readiness of a takeover instead of the plan (`--report`).
     pub report: bool,
 }
 
 pub(super) fn command(table: &FlagTable) -> Command {
     let switch = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
-    let about = "Print what a manager with these flags would write, and write nothing. Exit code: 0 nothing to write, 2 writes or refused Services, 1 incomplete; with --report 0 ready, 2 not ready, 1 incomplete";
+    let about = "Print what a manager with these flags would write, and write nothing";
+    let codes = "Exit codes:\n  0  nothing would be written; with --report: ready to switch\n  1  the plan is incomplete\n  \
+                 2  something would be written, or a Service is refused; with --report: not ready to switch";
     let command = arguments::subcommand(NAME, about)
-        .arg(Arg::new(SERVICE).value_name("NAMESPACE/NAME|svc/NAME").conflicts_with(ALL).help("Only this Service"))
+        .after_help(codes)
+        .arg(Arg::new(SERVICE).value_name("NAMESPACE/NAME|svc/NAME").conflicts_with(ALL).help("Plan only this Service."))
         .arg(namespace())
-        .arg(switch(ALL, "The whole cluster, as without the name of a Service"))
-        .arg(switch(DIFF, "Show what changes in each document"))
-        .arg(switch(REPORT, "Say whether a manager could take over without writing"))
+        .arg(switch(ALL, "Plan the whole cluster, as without the name of a Service."))
+        .arg(switch(DIFF, "Show what changes in each document."))
+        .arg(switch(REPORT, "Report whether a manager could take over without writing."))
         .arg(output());
     arguments::add_flags(command, table.sections())
 }
 
-/// `-o text|json`.
+/// Returns the argument `-o text|json`.
 pub(super) fn output() -> Arg {
     let formats = ["text", "json"];
-    Arg::new(OUTPUT).short('o').long(OUTPUT).value_name("FORMAT").value_parser(formats).default_value("text").help("Format")
+    Arg::new(OUTPUT)
+        .short('o')
+        .long(OUTPUT)
+        .value_name("FORMAT")
+        .value_parser(formats)
+        .default_value("text")
+        .help("Output format.")
 }
 
-/// Whether `-o json` was given.
-pub(super) fn wants_json(matches: &ArgMatches) -> bool {
+/// Returns `true` if the output format is JSON.
+pub(super) fn is_json(matches: &ArgMatches) -> bool {
     matches.get_one::<String>(OUTPUT).is_some_and(|format| format == "json")
 }
 
-/// Reads the subcommand's words.
+/// Reads the arguments of the subcommand.
 pub(super) fn parse(
     matches: &ArgMatches,
     table: &FlagTable,
@@ -73,16 +82,16 @@ pub(super) fn parse(
         let key = service_key(service, word(NAMESPACE)).map(|(namespace, name)| format!("{namespace}/{name}"));
         if key.is_none() {
             let service = quoted(service);
-            mistakes.add(format!("invalid Service {service}: want NAMESPACE/NAME, or svc/NAME with -n NAMESPACE"));
+            mistakes.add(format!("invalid Service {service}: expected NAMESPACE/NAME, or svc/NAME with -n NAMESPACE"));
         }
         key
     });
     let built = read_only_manager(matches, table, providers, &mut mistakes);
-    let (json, diff, report) = (wants_json(matches), matches.get_flag(DIFF), matches.get_flag(REPORT));
+    let (json, diff, report) = (is_json(matches), matches.get_flag(DIFF), matches.get_flag(REPORT));
     mistakes.finish(built.map(|manager| PlanOptions { manager, service, json, diff, report }))
 }
 
-/// Returns the configuration of a manager that only reads, or the mistakes in its flags.
+/// Builds the configuration of a manager that only reads, or returns the errors in its flags.
 pub(super) fn read_only_manager(
     matches: &ArgMatches,
     table: &FlagTable,
@@ -96,19 +105,19 @@ pub(super) fn read_only_manager(
     config::build(arguments, table, providers)
 }
 
-/// Whether this is `namespace/name`.
+/// Returns `true` if `key` has the form `namespace/name`.
 pub(super) fn is_key(key: &str) -> bool {
     let parts: Vec<&str> = key.split('/').collect();
     parts.len() == 2 && parts.iter().all(|part| !part.is_empty())
 }
 
-/// `-n NAMESPACE`.
+/// Returns the argument `-n NAMESPACE`.
 pub(super) fn namespace() -> Arg {
-    let help = "Namespace of svc/NAME or NAME; svc/NAME alone is in the namespace default";
+    let help = "Namespace of svc/NAME or NAME. Without it, svc/NAME is in the namespace default.";
     Arg::new(NAMESPACE).short('n').long(NAMESPACE).value_name("NAMESPACE").help(help)
 }
 
-/// Returns namespace and name of a Service that is written as kubectl does: `NAMESPACE/NAME`, `svc/NAME` or, with a namespace, `NAME`.
+/// Parses the namespace and name of a Service in the notations of kubectl: `NAMESPACE/NAME`, `svc/NAME` or, with a namespace, `NAME`.
 pub(super) fn service_key(word: &str, namespace: Option<&str>) -> Option<(String, String)> {
     let parts: Vec<&str> = word.split('/').collect();
     let (namespace, name) = match (parts.as_slice(), namespace) {

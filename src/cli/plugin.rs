@@ -1,7 +1,7 @@
 //! `kubectl ccm`: the program as a plugin of kubectl, which runs it under the name `kubectl-ccm`.
 //!
-//! In: the words, the first of which is the program's name. Out: the words that the parser reads, or a text. Only commands for people work
-//! under this name: a slip of the keyboard must not start a manager. As with kubectl, the usual kubeconfig is taken when none is named.
+//! In: the command line, which begins with the name of the program. Out: the arguments for the parser, or a text. Only interactive
+//! commands work under this name, so that a typo cannot start a manager. As with kubectl, the default kubeconfig is used if none is given.
 
 use std::{
     ffi::OsString,
@@ -12,13 +12,13 @@ use clap::Command;
 
 use crate::flags::quoted;
 
-/// Name of the program as a plugin.
+/// Name of the executable as a plugin.
 pub(super) const NAME: &str = "kubectl-ccm";
 
-/// What help texts call it.
+/// Name in help texts.
 pub(super) const TYPED: &str = "kubectl ccm";
 
-/// Commands that work, and whether each takes `--kubeconfig`.
+/// Commands that are available in the plugin, and whether each has `--kubeconfig`.
 const COMMANDS: [(&str, bool); 9] = [
     ("plan", true),
     ("status", true),
@@ -31,23 +31,23 @@ const COMMANDS: [(&str, bool); 9] = [
     ("completion", false),
 ];
 
-/// What to do with the words.
+/// Interpretation of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PluginWords {
     /// The program has another name.
     NotPlugin(Vec<OsString>),
-    /// The parser reads these.
+    /// Arguments for the parser.
     Parse(Vec<OsString>),
-    /// The commands are shown.
+    /// The list of commands is printed.
     Overview,
-    /// Why these words mean nothing here.
+    /// Error for a command that the plugin does not have.
     Refused(String),
 }
 
-/// Looks at the program's name and the first word after it. `kubeconfig` is the file that kubectl would read.
+/// Interprets the name of the program and its first argument. `kubeconfig` returns the file that kubectl would read.
 pub(super) fn words(mut words: Vec<OsString>, kubeconfig: impl FnOnce() -> Option<PathBuf>) -> PluginWords {
     let stem = words.first().and_then(|program| Path::new(program).file_stem());
-    // kubectl asks for kubectl-ccm; file names with underscores stand for dashes there.
+    // kubectl runs `kubectl-ccm`; an underscore in the file name of a plugin is a dash in its command.
     if stem.is_none_or(|stem| stem != NAME && stem != "kubectl_ccm") {
         return PluginWords::NotPlugin(words);
     }
@@ -57,30 +57,30 @@ pub(super) fn words(mut words: Vec<OsString>, kubeconfig: impl FnOnce() -> Optio
     }
     match COMMANDS.iter().find(|(name, _)| *name == first) {
         Some((_, true)) => {
-            // In front of all others: a file that is named later counts.
+            // The last value applies, so a `--kubeconfig` of the user overrides this one.
             let flag = |path: PathBuf| [OsString::from("--kubeconfig="), path.into_os_string()].into_iter().collect();
             words.splice(2..2, kubeconfig().map(flag));
             PluginWords::Parse(words)
         }
         Some((_, false)) => PluginWords::Parse(words),
         None if first == "help" => PluginWords::Parse(words),
-        None => PluginWords::Refused(format!("unexpected argument {}: {TYPED} wants one of {}", quoted(&first), names())),
+        None => PluginWords::Refused(format!("unexpected argument {}: {TYPED} expects one of {}", quoted(&first), names())),
     }
 }
 
-/// The file that kubectl reads when none is named: the only one of `$KUBECONFIG`, else `~/.kube/config`, if it is there.
-pub(super) fn usual_kubeconfig() -> Option<PathBuf> {
-    let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
-    let file = match named {
+/// Returns the default file of kubectl, if it exists: the first of `$KUBECONFIG`, or else `~/.kube/config`.
+pub(super) fn default_kubeconfig() -> Option<PathBuf> {
+    let paths = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
+    let file = match paths {
         Some(value) => std::env::split_paths(&value).next()?,
         None => PathBuf::from(std::env::var_os("HOME")?).join(".kube/config"),
     };
     file.is_file().then_some(file)
 }
 
-/// The commands, one line each.
+/// Returns a help text with one line per command.
 pub(super) fn overview(command: &Command) -> String {
-    let mut text = format!("Looks at a cloud-controller-manager and its cluster.\n\nUsage: {TYPED} COMMAND\n\n");
+    let mut text = format!("Inspect a cloud-controller-manager and its cluster.\n\nUsage: {TYPED} COMMAND\n\n");
     for (name, _) in COMMANDS {
         let about = command.find_subcommand(name).and_then(Command::get_about);
         text += &about.map(|about| format!("  {name:<14} {about}\n")).unwrap_or_default();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_for_people_work_and_nothing_starts_a_manager() {
+    fn only_interactive_commands_work_as_a_plugin() {
         let rows = [
             ("/bin/ccm plan", PluginWords::NotPlugin(split("/bin/ccm plan"))),
             ("/bin/kubectl-ccm version", PluginWords::Parse(split("/bin/kubectl-ccm version"))),
@@ -123,14 +123,14 @@ mod tests {
         assert_eq!(read("kubectl-ccm plan", None), PluginWords::Parse(split("kubectl-ccm plan")));
         for line in ["kubectl-ccm --leader-elect", "kubectl-ccm cloud-node-manager", "kubectl-ccm x"] {
             assert!(
-                matches!(read(line, None), PluginWords::Refused(told) if told.contains("wants one of plan, ")),
+                matches!(read(line, None), PluginWords::Refused(error) if error.contains("expects one of plan, ")),
                 "{line}"
             );
         }
     }
 
     #[test]
-    fn the_parser_takes_the_plugins_words() {
+    fn parser_accepts_the_commands_of_the_plugin() {
         let parsed = |line: &str| parse(split(line), &["azure"], &[]);
         let Ok(CliCommand::Print(text)) = parsed("kubectl-ccm") else { panic!("no overview") };
         for (name, _) in COMMANDS.iter().filter(|(name, _)| cfg!(feature = "completions") || *name != "completion") {
@@ -140,6 +140,6 @@ mod tests {
         assert_eq!(options.manager.kube_api.kubeconfig, Some(PathBuf::from("/other")));
         let Ok(CliCommand::Print(help)) = parsed("kubectl-ccm plan --help") else { panic!("no help") };
         assert!(help.contains("kubectl ccm plan"), "{help}");
-        assert!(parsed("kubectl-ccm --v=2").unwrap_err().to_string().contains("kubectl ccm wants one of"));
+        assert!(parsed("kubectl-ccm --v=2").unwrap_err().to_string().contains("kubectl ccm expects one of"));
     }
 }

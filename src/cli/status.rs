@@ -1,6 +1,6 @@
-//! `status`: what to look at, and how to reach the manager that knows.
+//! `status`: the object to show, and the connection to the leader.
 //!
-//! In: the words after `status`. Out: a [`StatusOptions`].
+//! In: the arguments after `status`. Out: a [`StatusOptions`].
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{
     arguments::{self, FlagArguments},
     config,
     flags::{FlagSpec, generic, leader_election, serving::secure},
-    plan::{NAMESPACE, namespace, output, service_key, wants_json},
+    plan::{NAMESPACE, is_json, namespace, output, service_key},
     usage_errors::{UsageError, UsageErrors},
 };
 use crate::flags::quoted;
@@ -25,46 +25,48 @@ const TOKEN_FILE: &str = "token-file";
 const AUTHORITY: &str = "certificate-authority";
 const INSECURE: &str = "insecure-skip-tls-verify";
 
-/// What to look at.
+/// Object whose status is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatusSubject {
-    /// The manager and everything that waits.
+    /// The manager, with all keys that wait.
     Manager,
-    /// One Service.
-    Service { namespace: String, name: String },
-    /// One Node.
+    Service {
+        namespace: String,
+        name: String,
+    },
+    /// A Node, by its name.
     Node(String),
 }
 
-/// A manager's secure port, and how to log in there.
+/// Secure port of a manager, with the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusUrl {
     /// `https://HOST:PORT`.
     pub url: http::Uri,
-    /// A file with a bearer token.
+    /// File with a bearer token.
     pub token_file: Option<PathBuf>,
-    /// Who signed the manager's certificate.
+    /// File of the certificate authorities of the manager's certificate.
     pub authority: Option<PathBuf>,
-    /// Whether any certificate will do.
+    /// Whether any certificate is accepted.
     pub insecure: bool,
 }
 
-/// What to look at, and where.
+/// Options of the subcommand `status`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusOptions {
     pub kube_api: KubeClientConfig,
-    /// Namespace and name of the lease that says who leads.
+    /// Namespace and name of the Lease that names the leader.
     pub lease: (String, String),
-    /// Port of a leader whose pod does not tell its port.
+    /// Port of the leader if its pod does not declare one.
     pub port: u16,
     pub subject: StatusSubject,
-    /// `None`: the leader's pod, through the API server.
+    /// Address to read; `None` reads the pod of the leader through the API server.
     pub url: Option<StatusUrl>,
     /// `-o json`.
     pub json: bool,
 }
 
-/// The flags of the program that mean something here.
+/// Flags of the manager that the subcommand accepts.
 const FLAGS: [&FlagSpec; 5] = [
     &generic::KUBECONFIG.spec,
     &generic::MASTER.spec,
@@ -75,30 +77,31 @@ const FLAGS: [&FlagSpec; 5] = [
 
 pub(super) fn command() -> Command {
     Command::new(NAME)
-        .about(
-            "Shows who leads, what waits and why; or one Service or Node: 0 nothing waits, 2 something, 1 not all was seen",
+        .about("Show the leader, and what waits for which reason; or one Service or Node")
+        .after_help(
+            "Exit codes:\n  0  nothing waits\n  1  something could not be read\n  2  something waits or fails, or no manager leads",
         )
         .args_override_self(true)
         .args(FLAGS.iter().map(|spec| arguments::argument(spec)))
-        .arg(Arg::new(SUBJECT).value_name("NAMESPACE/NAME|svc/NAME|node/NAME").help("Only this Service, or this Node"))
+        .arg(Arg::new(SUBJECT).value_name("NAMESPACE/NAME|svc/NAME|node/NAME").help("Show only this Service or this Node."))
         .arg(namespace())
         .args(url_arguments())
         .arg(output())
 }
 
-/// How the pages of a manager are read without the API server's proxy.
+/// Returns the arguments for reading the pages of a manager directly instead of through the API server.
 pub(super) fn url_arguments() -> [Arg; 4] {
     let value =
-        |name: &'static str, what: &'static str, help: &'static str| Arg::new(name).long(name).value_name(what).help(help);
+        |name: &'static str, kind: &'static str, help: &'static str| Arg::new(name).long(name).value_name(kind).help(help);
     [
-        value(URL, "URL", "Secure port of a manager, instead of the leader's pod through the API server"),
-        value(TOKEN_FILE, "FILE", "Bearer token for --url"),
-        value(AUTHORITY, "FILE", "Certificate authority for --url"),
-        Arg::new(INSECURE).long(INSECURE).action(ArgAction::SetTrue).help("Accept any certificate from --url"),
+        value(URL, "URL", "Secure port of a manager, instead of the leader's pod through the API server."),
+        value(TOKEN_FILE, "FILE", "File with a bearer token for --url."),
+        value(AUTHORITY, "FILE", "File with the certificate authorities for --url."),
+        Arg::new(INSECURE).long(INSECURE).action(ArgAction::SetTrue).help("Accept any certificate from --url."),
     ]
 }
 
-/// Reads the subcommand's words.
+/// Reads the arguments of the subcommand.
 pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<StatusOptions, UsageError> {
     let arguments = FlagArguments::new(matches, FLAGS);
     mistakes.add_invalid_values(&arguments);
@@ -110,12 +113,12 @@ pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<S
         StatusSubject::Manager
     });
     let url = read_url(matches, &mut mistakes);
-    let json = wants_json(matches);
+    let json = is_json(matches);
     let built = config::build_for_status(arguments);
     mistakes.finish(built.map(|kube_api| StatusOptions { kube_api, lease, port, subject, url, json }))
 }
 
-/// What [`url_arguments`] say.
+/// Reads the values of [`url_arguments`]; `None` without `--url`.
 pub(super) fn read_url(matches: &ArgMatches, mistakes: &mut UsageErrors) -> Option<StatusUrl> {
     let word = |name: &str| matches.get_one::<String>(name).cloned();
     let file = |name: &str| word(name).map(PathBuf::from);
@@ -125,7 +128,7 @@ pub(super) fn read_url(matches: &ArgMatches, mistakes: &mut UsageErrors) -> Opti
         None
     });
     if url.is_none() && (token_file.is_some() || authority.is_some() || insecure) {
-        mistakes.add(format!("--{TOKEN_FILE}, --{AUTHORITY} and --{INSECURE} mean something only with --{URL}"));
+        mistakes.add(format!("--{TOKEN_FILE}, --{AUTHORITY} and --{INSECURE} have an effect only with --{URL}"));
     }
     url.map(|url| StatusUrl { url, token_file, authority, insecure })
 }
@@ -139,14 +142,14 @@ fn subject(word: Option<&str>, namespace: Option<&str>) -> Result<StatusSubject,
     }
     let (namespace, name) = service_key(word, namespace).ok_or_else(|| {
         let word = quoted(word);
-        format!("invalid subject {word}: want NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME")
+        format!("invalid subject {word}: expected NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME")
     })?;
     Ok(StatusSubject::Service { namespace, name })
 }
 
 fn url(word: Option<&str>) -> Result<Option<http::Uri>, String> {
     let Some(word) = word else { return Ok(None) };
-    let invalid = || format!("invalid value {} for --{URL}: want https://HOST:PORT", quoted(word));
+    let invalid = || format!("invalid value {} for --{URL}: expected https://HOST:PORT", quoted(word));
     let url: http::Uri = word.parse().map_err(|_| invalid())?;
     if url.scheme_str() == Some("https") && url.host().is_some() { Ok(Some(url)) } else { Err(invalid()) }
 }

@@ -1,6 +1,6 @@
-//! `support-bundle`: which manager to gather facts about, and the file to write.
+//! `support-bundle`: the manager about which data is collected, and the file to write.
 //!
-//! In: the words after `support-bundle`: the daemon's own flags and a few more. Out: a [`SupportBundleOptions`].
+//! In: the arguments after `support-bundle`: the flags of the manager and a few more. Out: a [`SupportBundleOptions`].
 
 use std::path::PathBuf;
 
@@ -17,26 +17,28 @@ use super::{
 pub(super) const NAME: &str = "support-bundle";
 
 const FILE: &str = "file";
-const USUAL_FILE: &str = "ccm-support.tar.gz";
+const DEFAULT_FILE: &str = "ccm-support.tar.gz";
 
-/// What to gather, and where to.
+/// Options of the subcommand `support-bundle`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SupportBundleOptions {
-    /// The manager whose surroundings are examined.
+    /// Configuration of the manager whose cluster and cloud are examined.
     pub diagnose: DiagnoseOptions,
-    /// How its pages are read.
+    /// Connection to the pages of the manager.
     pub status: StatusOptions,
-    /// The archive to write; it must not exist.
+    /// Archive to write; it must not exist.
     pub file: PathBuf,
 }
 
 pub(super) fn command(table: &FlagTable) -> Command {
-    let about = "Gathers status, plans, metrics, events, configuration and doctor's findings in an archive without secrets: 0 all, 1 not all";
-    let file = Arg::new(FILE).long(FILE).value_name("FILE.tar.gz").default_value(USUAL_FILE);
-    diagnose::command(NAME, about, table).arg(file.help("The archive to write")).args(status::url_arguments())
+    let about = "Collect status, plans, metrics, events, configuration and findings of doctor in an archive without secrets";
+    let file = Arg::new(FILE).long(FILE).value_name("FILE.tar.gz").default_value(DEFAULT_FILE);
+    let codes = "Exit codes:\n  0  the archive is complete\n  1  the archive is incomplete, or could not be written";
+    let file = file.help("Archive to write. It must not exist.");
+    diagnose::command(NAME, about, table).after_help(codes).arg(file).args(status::url_arguments())
 }
 
-/// Reads the subcommand's words.
+/// Reads the arguments of the subcommand.
 pub(super) fn parse(
     matches: &ArgMatches,
     table: &FlagTable,
@@ -44,7 +46,7 @@ pub(super) fn parse(
     mut mistakes: UsageErrors,
 ) -> Result<SupportBundleOptions, UsageError> {
     let url = status::read_url(matches, &mut mistakes);
-    let file = PathBuf::from(matches.get_one::<String>(FILE).map_or(USUAL_FILE, String::as_str));
+    let file = PathBuf::from(matches.get_one::<String>(FILE).map_or(DEFAULT_FILE, String::as_str));
     let diagnose = diagnose::parse(matches, table, providers, mistakes)?;
     let manager = &diagnose.manager;
     let status = StatusOptions {

@@ -1,7 +1,7 @@
-//! Names of cipher suites and key exchange groups as upstream's flags know them
+//! Names of cipher suites and key exchange groups in upstream's flags
 //! (`k8s.io/component-base/cli/flag/ciphersuites_flag.go`), and which of them the server can offer. Pure.
 
-/// Suites that are offered when named.
+/// Suites that the server can offer.
 pub const OFFERED: &[&str] = &[
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -14,7 +14,7 @@ pub const OFFERED: &[&str] = &[
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// Suites that upstream accepts and that are too weak to be offered.
+/// Suites that upstream accepts and that are too weak for this server.
 pub const WEAK: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -34,7 +34,7 @@ pub const WEAK: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// The older names of two suites.
+/// Former names of suites, with their current names.
 const ALIASES: &[(&str, &str)] = &[
     ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),

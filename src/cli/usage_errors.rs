@@ -1,8 +1,7 @@
-//! Every mistake on the command line at once: words that nobody knows, values that are none, and rules that are broken.
+//! Errors of the command line, reported together: unknown arguments, invalid values and violated constraints.
 //!
-//! In: the words, and later what reading values and applying rules complained about. Out: what was understood, or one line for each
-//! mistake, in that order. A rule that compares a flag whose value could not be read says nothing about it: the value that it would
-//! judge is not the one that was meant.
+//! In: the arguments, and later the errors of values and constraints. Out: the matches of clap, or one line for each error, in that order.
+//! Constraints on a flag with an invalid value are not reported, because they would compare its default.
 
 use std::ffi::OsString;
 
@@ -15,25 +14,25 @@ use clap::{
 use super::{arguments::FlagArguments, flags::FlagTable, value::FlagValue};
 use crate::flags::{excerpt, quoted};
 
-/// Unknown words that are told; the parser runs once for each.
+/// Maximum number of reported unknown arguments. The parser runs once for each.
 const MAX_UNKNOWN_WORDS: usize = 20;
 
-/// The complaints so far.
+/// Errors found so far.
 #[derive(Debug, Default)]
 pub(super) struct UsageErrors {
     lines: Vec<String>,
     invalid_flags: Vec<&'static str>,
 }
 
-/// What the words mean as far as they are known.
+/// Result of parsing a command line.
 pub(super) enum ParsedCommandLine {
-    /// Flags and subcommand, without the words that are mistakes.
+    /// Flags and subcommand, without unknown arguments, which are among the errors.
     Matches(ArgMatches, UsageErrors),
-    /// The help that was asked for.
+    /// Help text that was requested.
     Help(String),
 }
 
-/// Parses `words`, and again without each word that the parser does not know.
+/// Parses `words`, and repeats this without each argument that the parser does not know.
 pub(super) fn parse_words(command: &Command, mut words: Vec<OsString>) -> Result<ParsedCommandLine, UsageError> {
     let mut mistakes = UsageErrors::default();
     loop {
@@ -44,35 +43,35 @@ pub(super) fn parse_words(command: &Command, mut words: Vec<OsString>) -> Result
             }
             Err(error) => error,
         };
-        // Only arguments of a built command can be printed.
+        // clap prints the arguments of a command only after it is built.
         let mut built = command.clone();
         built.build();
-        mistakes.add(complaint(&error, &built, &words));
+        mistakes.add(describe(&error, &built, &words));
         if mistakes.lines.len() >= MAX_UNKNOWN_WORDS || !drop_word(command, &mut words, &error) {
             return Err(UsageError { lines: mistakes.lines });
         }
     }
 }
 
-/// The complaints, if there are any.
+/// Fails if there are any errors in `lines`.
 pub(super) fn refuse(lines: Vec<String>) -> Result<(), UsageError> {
     if lines.is_empty() { Ok(()) } else { Err(UsageError { lines }) }
 }
 
 impl UsageErrors {
-    /// Whether there is none so far.
+    /// Returns `true` if no error has been added.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// One more, unless it has been told.
+    /// Adds an error, unless the same line exists.
     pub(super) fn add(&mut self, line: String) {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
     }
 
-    /// The flags whose values could not be read.
+    /// Adds the flags with invalid values.
     pub(super) fn add_invalid_values(&mut self, arguments: &FlagArguments) {
         for (flag, line) in &arguments.invalid {
             self.invalid_flags.push(flag);
@@ -80,45 +79,45 @@ impl UsageErrors {
         }
     }
 
-    /// Adds the manager's flags in front of a subcommand that does not read them.
+    /// Adds an error for each flag of the manager before a subcommand, which would not read it.
     #[must_use]
     pub(super) fn with_flags_in_front(mut self, matches: &ArgMatches, table: &FlagTable, subcommand: &str) -> Self {
         let is_given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
         for spec in table.all().filter(|spec| is_given(spec.name)) {
-            self.add(format!("--{} in front of {subcommand} has no effect: write it after {subcommand}", spec.name));
+            self.add(format!("--{} before {subcommand} has no effect: write it after {subcommand}", spec.name));
         }
         self
     }
 
-    /// What was made of the words, or all mistakes: these, and those of the rules.
-    pub(super) fn finish<T>(mut self, made: Result<T, Vec<String>>) -> Result<T, UsageError> {
-        let unreadable = std::mem::take(&mut self.invalid_flags);
-        let is_new = |line: &String| !unreadable.iter().any(|flag| names(line, flag));
-        let made = made.map_err(|broken| broken.into_iter().filter(is_new).for_each(|line| self.add(line)));
-        match made {
-            Ok(made) if self.is_empty() => Ok(made),
+    /// Returns the value of `result` if there is no error, or else all errors, these and those in `result`.
+    pub(super) fn finish<T>(mut self, result: Result<T, Vec<String>>) -> Result<T, UsageError> {
+        let invalid_flags = std::mem::take(&mut self.invalid_flags);
+        let is_new = |line: &String| !invalid_flags.iter().any(|flag| mentions(line, flag));
+        let result = result.map_err(|errors| errors.into_iter().filter(is_new).for_each(|line| self.add(line)));
+        match result {
+            Ok(value) if self.is_empty() => Ok(value),
             _ => Err(UsageError { lines: self.lines }),
         }
     }
 }
 
-/// Whether `line` is about `--flag`.
-fn names(line: &str, flag: &str) -> bool {
-    let goes_on = |rest: &str| rest.starts_with(|next: char| next == '-' || next.is_ascii_alphanumeric());
-    line.split("--").skip(1).any(|rest| rest.strip_prefix(flag).is_some_and(|rest| !goes_on(rest)))
+/// Returns `true` if `line` contains `--flag`, not only as the beginning of a longer name.
+fn mentions(line: &str, flag: &str) -> bool {
+    let continues = |rest: &str| rest.starts_with(|next: char| next == '-' || next.is_ascii_alphanumeric());
+    line.split("--").skip(1).any(|rest| rest.strip_prefix(flag).is_some_and(|rest| !continues(rest)))
 }
 
-/// Takes out the word that `error` is about; answers whether it was there.
+/// Removes the unknown argument that `error` is about. Returns `false` if there is none.
 fn drop_word(command: &Command, words: &mut Vec<OsString>, error: &clap::Error) -> bool {
-    let Some(wrong) = wrong_word(error) else { return false };
-    let name = wrong.split(' ').next().unwrap_or_default().to_owned();
-    let is_it = |word: &OsString| {
+    let Some(unknown_word) = unknown_word(error) else { return false };
+    let name = unknown_word.split(' ').next().unwrap_or_default().to_owned();
+    let is_match = |word: &OsString| {
         word.to_str().is_some_and(|word| word == name || word.split_once('=').is_some_and(|(flag, _)| flag == name))
     };
-    let Some(at) = words.iter().skip(1).position(is_it).map(|at| at + 1) else { return false };
+    let Some(at) = words.iter().skip(1).position(is_match).map(|at| at + 1) else { return false };
     let is_whole = words[at].to_str().is_some_and(|word| word.contains('='));
     words.remove(at);
-    // The next word is most likely the value of the flag.
+    // The next argument is most likely the value of the flag.
     let is_value = |word: &str| !word.starts_with('-') && command.find_subcommand(word).is_none();
     if name.starts_with('-') && !is_whole && words.get(at).and_then(|word| word.to_str()).is_some_and(is_value) {
         words.remove(at);
@@ -126,8 +125,8 @@ fn drop_word(command: &Command, words: &mut Vec<OsString>, error: &clap::Error) 
     true
 }
 
-/// The word that can be left out, for the parser to go on with the others.
-fn wrong_word(error: &clap::Error) -> Option<String> {
+/// Returns the argument without which the parser can continue with the others.
+fn unknown_word(error: &clap::Error) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => word(error),
         ErrorKind::InvalidValue if text(error, ContextKind::InvalidValue).is_none_or(|value| value.is_empty()) => {
@@ -149,8 +148,8 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// What clap complains about, in one line.
-fn complaint(error: &clap::Error, command: &Command, words: &[OsString]) -> String {
+/// Describes an error of clap in one line.
+fn describe(error: &clap::Error, command: &Command, words: &[OsString]) -> String {
     let chosen = words.iter().skip(1).filter_map(|word| word.to_str()).find_map(|word| command.find_subcommand(word));
     let word = word(error).unwrap_or_default();
     match error.kind() {
@@ -159,28 +158,28 @@ fn complaint(error: &clap::Error, command: &Command, words: &[OsString]) -> Stri
         }
         ErrorKind::UnknownArgument => unknown_flag(&word, text(error, ContextKind::SuggestedArg), command, chosen),
         ErrorKind::InvalidValue => match text(error, ContextKind::InvalidValue).filter(|value| !value.is_empty()) {
-            Some(value) => format!("invalid value {} for {word}: want {}", quoted(&value), accepted(&word, chosen)),
+            Some(value) => format!("invalid value {} for {word}: expected {}", quoted(&value), accepted(&word, chosen)),
             None => format!("{word} needs a value"),
         },
         ErrorKind::MissingRequiredArgument => {
-            let whose = chosen.map_or("", Command::get_name);
-            format!("{whose} needs {word}: {}", accepted(&word, chosen))
+            let subcommand = chosen.map_or("", Command::get_name);
+            format!("{subcommand} needs {word}: {}", accepted(&word, chosen))
         }
         ErrorKind::InvalidUtf8 => "an argument is not UTF-8 text".to_owned(),
         _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
     }
 }
 
-/// Returns the complaint about a flag that `chosen`, or else the program, does not have.
-fn unknown_flag(word: &str, meant: Option<String>, program: &Command, chosen: Option<&Command>) -> String {
+/// Describes the error for a flag that `chosen`, or else the program, does not have.
+fn unknown_flag(word: &str, suggestion: Option<String>, program: &Command, chosen: Option<&Command>) -> String {
     let name = word.split('=').next().unwrap_or_default();
     let is_of_manager = program.get_arguments().any(|argument| names_of(argument).any(|flag| flag == name));
-    match (chosen.filter(|_| is_of_manager), meant) {
+    match (chosen.filter(|_| is_of_manager), suggestion) {
         (Some(subcommand), _) => {
             let (subcommand, flags) = (subcommand.get_name(), listed_flags(subcommand));
             format!("unknown flag {name}: the manager has it, {subcommand} does not; {flags}")
         }
-        (None, Some(meant)) => format!("unknown flag {}: did you mean {meant}?", excerpt(word)),
+        (None, Some(suggestion)) => format!("unknown flag {}: did you mean {suggestion}?", excerpt(word)),
         (None, None) => format!("unknown flag {}: --help lists the flags", excerpt(word)),
     }
 }
@@ -192,51 +191,54 @@ fn names_of(argument: &clap::Arg) -> impl Iterator<Item = String> {
     long.chain(short).collect::<Vec<_>>().into_iter()
 }
 
-/// Names the flags of a subcommand, or its help where they are many.
+/// Lists the flags of a subcommand, or refers to its help if there are more than 20.
 fn listed_flags(subcommand: &Command) -> String {
-    const MOST: usize = 20;
+    const MAX_FLAGS: usize = 20;
     let name = subcommand.get_name();
     let shown = subcommand.get_arguments().filter(|argument| !argument.is_hide_set()).flat_map(names_of);
     let flags: Vec<String> = shown.filter(|flag| flag.starts_with("--") && flag != "--help").collect();
     match flags.len() {
         0 => format!("{name} takes no flags"),
-        1..=MOST => format!("{name} takes {}", flags.join(", ")),
+        1..=MAX_FLAGS => format!("{name} takes {}", flags.join(", ")),
         _ => format!("{name} --help lists its flags"),
     }
 }
 
-/// About a word that stands where none is expected.
-fn unexpected_argument(word: &str, meant: Option<String>, command: &Command) -> String {
+/// Describes the error for an argument that is neither a flag nor a subcommand.
+fn unexpected_argument(word: &str, suggestion: Option<String>, command: &Command) -> String {
     const SWITCH: &str = "a switch takes its value after an equals sign, as in --leader-elect=false";
-    let shown = command.get_subcommands().filter(|known| !known.is_hide_set()).map(Command::get_name);
+    let visible = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).map(Command::get_name);
     let shown_word = quoted(word);
-    let mut known: Vec<_> = shown.chain(["help"]).collect();
-    known.sort_unstable();
-    known.dedup();
+    let mut subcommands: Vec<_> = visible.chain(["help"]).collect();
+    subcommands.sort_unstable();
+    subcommands.dedup();
     let is_value = <bool as FlagValue>::parse(word).is_ok();
-    match meant {
-        Some(meant) => format!("unexpected argument {shown_word}: did you mean {meant}?"),
+    match suggestion {
+        Some(suggestion) => format!("unexpected argument {shown_word}: did you mean {suggestion}?"),
         None if is_value => format!("unexpected argument {shown_word}: {SWITCH}"),
         None if command.has_subcommands() => {
-            format!("unexpected argument {shown_word}: want flags, or one of the subcommands {}; {SWITCH}", known.join(", "))
+            format!(
+                "unexpected argument {shown_word}: expected flags, or one of the subcommands {}; {SWITCH}",
+                subcommands.join(", ")
+            )
         }
         None => format!("unexpected argument {shown_word}: only flags are accepted, and {SWITCH}"),
     }
 }
 
-/// The values that an argument of a subcommand takes, or what it is for; `name` is `<shell>`, `--output <FORMAT>` or the like.
+/// Returns the accepted values of an argument of a subcommand, or else its help. `name` has the form `<shell>` or `--output <FORMAT>`.
 fn accepted(name: &str, command: Option<&Command>) -> String {
-    let is_it = |argument: &&clap::Arg| argument.to_string() == name;
-    let argument = command.and_then(|command| command.get_arguments().find(is_it));
+    let is_match = |argument: &&clap::Arg| argument.to_string() == name;
+    let argument = command.and_then(|command| command.get_arguments().find(is_match));
     let values = argument.map(clap::Arg::get_possible_values).unwrap_or_default();
     let values: Vec<_> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
     match argument.and_then(clap::Arg::get_help) {
-        Some(help) if values.is_empty() => help.to_string(),
+        Some(help) if values.is_empty() => help.to_string().trim_end_matches('.').to_owned(),
         _ => format!("one of {}", values.join(", ")),
     }
 }
 
-/// The command line is wrong: one line per complaint; the program ends with exit code 1.
+/// Errors of the command line, one per line. The program exits with code 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .lines.join("\n"))]
 pub struct UsageError {
@@ -244,7 +246,7 @@ pub struct UsageError {
 }
 
 impl UsageError {
-    /// The complaints.
+    /// Returns the errors, one per line of the message.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
@@ -255,11 +257,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_is_named_only_as_a_whole() {
-        let line =
-            "invalid value \"20s\" for --leader-elect-renew-deadline: want less than --leader-elect-lease-duration (15s)";
-        assert!(names(line, "leader-elect-renew-deadline") && names(line, "leader-elect-lease-duration"));
-        assert!(!names(line, "leader-elect") && !names(line, "lease-duration"));
-        assert!(names("--leader-elect", "leader-elect"));
+    fn lines_mention_only_whole_flags() {
+        let line = "invalid value \"20s\" for --leader-elect-renew-deadline: expected less than --leader-elect-lease-duration (15s)";
+        assert!(mentions(line, "leader-elect-renew-deadline") && mentions(line, "leader-elect-lease-duration"));
+        assert!(!mentions(line, "leader-elect") && !mentions(line, "lease-duration"));
+        assert!(mentions("--leader-elect", "leader-elect"));
     }
 }

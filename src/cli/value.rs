@@ -1,6 +1,6 @@
-//! The kinds of values that only flags of this program have, beside those of [`crate::flags`].
+//! Types of values that only flags of this program have, in addition to those of [`crate::flags`].
 //!
-//! Spellings are those of the value types in `k8s.io/component-base/cli/flag`.
+//! Notations are those of the value types in `k8s.io/component-base/cli/flag`.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::flags::integer;
 pub use crate::flags::{FlagValue, InvalidFlagValue, MapStringBool, parse_all};
 use crate::serving::config::SniCertKey;
 
-/// An address to listen on.
+/// Address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindIp(pub IpAddr);
 
@@ -23,7 +23,7 @@ impl FlagValue for BindIp {
     const PLACEHOLDER: &'static str = "ip";
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.trim().parse().map(Self).map_err(|_| "want an IPv4 or IPv6 address".to_owned())
+        text.trim().parse().map(Self).map_err(|_| "expected an IPv4 or IPv6 address".to_owned())
     }
 
     fn print(&self) -> String {
@@ -53,7 +53,7 @@ impl FlagValue for Vec<SniCertKey> {
 }
 
 fn sni_certificate(text: &str) -> Result<Option<SniCertKey>, &'static str> {
-    const WANT: &str = "want certificate file, comma, key file, and optionally a colon and domain patterns";
+    const ACCEPTED: &str = "expected certificate file, comma, key file, and optionally a colon and domain patterns";
     if text.is_empty() {
         return Ok(None);
     }
@@ -61,24 +61,24 @@ fn sni_certificate(text: &str) -> Result<Option<SniCertKey>, &'static str> {
         Some((pair, names)) => (pair, names.split(',').map(|name| name.trim().to_owned()).collect()),
         None => (text, Vec::new()),
     };
-    let (cert, key) = pair.split_once(',').ok_or(WANT)?;
+    let (cert, key) = pair.split_once(',').ok_or(ACCEPTED)?;
     let (cert, key) = (cert.trim(), key.trim());
     if cert.is_empty() || key.is_empty() || key.contains(',') || patterns.iter().any(String::is_empty) {
-        return Err(WANT);
+        return Err(ACCEPTED);
     }
     Ok(Some(SniCertKey { cert_file: cert.into(), key_file: key.into(), patterns }))
 }
 
-/// What `--version` asks for.
+/// Value of `--version`, which selects an output or overrides the version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum VersionRequest {
     #[default]
     No,
-    /// Name and version.
+    /// Print name and version.
     Short,
-    /// Every field.
+    /// Print every field of the version.
     Raw,
-    /// Report this version in place of the real one, and run.
+    /// Run, and report this version instead of the real one.
     Override(String),
 }
 
@@ -93,7 +93,7 @@ impl FlagValue for VersionRequest {
             text => match bool::parse(text) {
                 Ok(true) => Ok(Self::Short),
                 Ok(false) => Ok(Self::No),
-                Err(_) => Err("want true, false, raw or a version such as v1.2.3".to_owned()),
+                Err(_) => Err("expected true, false, raw or a version such as v1.2.3".to_owned()),
             },
         }
     }
@@ -121,7 +121,7 @@ impl FlagValue for logging::LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            _ => Err("want text or json".to_owned()),
+            _ => Err("expected text or json".to_owned()),
         }
     }
 
@@ -138,13 +138,13 @@ impl FlagValue for Vec<logging::ModuleLevel> {
     const REPEATED: bool = true;
 
     fn parse(text: &str) -> Result<Self, String> {
-        const WANT: &str = "want comma-separated pattern=N, such as route*=4";
+        const ACCEPTED: &str = "expected comma-separated pattern=N, such as route*=4";
         let pairs = text.split(',').filter(|pair| !pair.is_empty()).map(|pair| {
             let (pattern, level) = pair.split_once('=').filter(|(pattern, _)| !pattern.is_empty())?;
             let verbosity = u8::try_from(integer(level)?).ok()?;
             Some(logging::ModuleLevel { pattern: pattern.to_owned(), verbosity })
         });
-        pairs.collect::<Option<_>>().ok_or_else(|| WANT.to_owned())
+        pairs.collect::<Option<_>>().ok_or_else(|| ACCEPTED.to_owned())
     }
 
     fn merge(&mut self, later: Self) {

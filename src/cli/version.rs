@@ -1,22 +1,22 @@
-//! Name and version of the program, and how they are printed.
+//! Name and version of the program, and their output formats.
 
 pub use crate::runtime::build_version::VERSION;
 
 /// Name of the program.
 pub const NAME: &str = "cloud-controller-manager";
 
-/// Name of the subcommand for one Node, and of the program that is nothing else.
+/// Name of the subcommand for one Node, and of the program that runs only this subcommand.
 pub const NODE_MANAGER: &str = "cloud-node-manager";
 
-/// The subcommand that does what `--version` does.
+/// Name of the subcommand with the same effect as `--version`.
 pub(super) const VERSION_WORD: &str = "version";
 
-/// What upstream's user agents look like: program, version, platform.
+/// Returns the user agent in upstream's format: program, version, platform.
 pub(super) fn user_agent(program: &str, version: &str) -> String {
     format!("{program}/{version} ({})", platform())
 }
 
-/// Operating system and architecture, under Go's names.
+/// Returns operating system and architecture by Go's names.
 pub fn platform() -> String {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -13,10 +13,10 @@ use crate::runtime::{client::list_all, text};
 
 /// Longest text of a finding, in characters.
 const LONGEST: usize = 600;
-/// Seconds by which clocks may differ: tokens and certificates are refused that are further off than a few minutes.
+/// Largest accepted difference of clocks, in seconds. Tokens and certificates are refused at a few minutes.
 const CLOCK_TOLERANCE: i64 = 60;
 
-/// A row of a table of checks.
+/// Row of a table of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiagnosticCheck {
     /// Name in the output: words with dashes.
@@ -29,20 +29,20 @@ pub struct DiagnosticCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingState {
-    /// Healthy: nothing needs attention.
+    /// Healthy state that needs no attention.
     Ok,
-    /// Works, but needs attention.
+    /// Working state that needs attention.
     Warning,
-    /// Broken: the subject does not work.
+    /// Failure: the subject does not work.
     Problem,
-    /// Could not be checked.
+    /// Undetermined state, because the check failed.
     Unknown,
 }
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiagnosticFinding {
-    /// The check, by its id.
+    /// ID of the check.
     pub check: &'static str,
     /// Severity of the finding.
     pub state: FindingState,
@@ -63,28 +63,33 @@ impl DiagnosticFinding {
         Self::new(check, FindingState::Warning, text.as_ref(), remedy.as_ref())
     }
 
-    /// Creates a finding of something that does not work.
+    /// Creates a finding about a subject that does not work.
     pub fn problem(check: &'static str, text: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(check, FindingState::Problem, text.as_ref(), remedy.as_ref())
     }
 
-    /// Creates a finding of something that could not be checked, for this reason.
-    pub fn unknown(check: &'static str, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
+    /// Creates a finding about a check that failed, with the reason.
+    pub fn undetermined(check: &'static str, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(check, FindingState::Unknown, reason.as_ref(), remedy.as_ref())
     }
 
-    /// Creates a finding about the clock of this machine, which is `ahead` of the server's by so many seconds; `None`: no answer
-    /// of the server has a date.
+    /// Creates a finding about the clock of this machine, which is `ahead` seconds ahead of the server.
+    ///
+    /// `None`: no response of the server had a date.
     pub fn clock(check: &'static str, server: &str, ahead: Option<i64>) -> Self {
         let Some(seconds) = ahead else {
-            return Self::unknown(check, format!("no answer of {server} has a date"), "compare the clock with another one");
+            return Self::undetermined(
+                check,
+                format!("no response of {server} has a date"),
+                "compare the clock with another clock",
+            );
         };
         if seconds.abs() <= CLOCK_TOLERANCE {
             return Self::ok(check, format!("this machine and {server} agree"));
         }
-        let way = if seconds > 0 { "ahead of" } else { "behind" };
+        let direction = if seconds > 0 { "ahead of" } else { "behind" };
         let remedy = "synchronize the clocks (NTP, chrony): tokens and certificates are refused otherwise";
-        Self::problem(check, format!("this machine is {} s {way} {server}", seconds.abs()), remedy)
+        Self::problem(check, format!("this machine is {} s {direction} {server}", seconds.abs()), remedy)
     }
 
     fn new(check: &'static str, state: FindingState, text: &str, remedy: &str) -> Self {
@@ -112,19 +117,19 @@ pub struct DiagnosticRequest {
     pub config: ProviderConfig,
     /// `--configure-cloud-routes`: whether pods need routes.
     pub routes: bool,
-    /// For reading the configuration from a Secret; `None`: the API server cannot be reached.
+    /// Client to read the configuration from a Secret; `None`: the API server is unreachable.
     pub client: Option<kube::Client>,
-    /// The cluster's Nodes, or why they could not be read.
+    /// Nodes of the cluster, or the reason why they could not be read.
     pub nodes: Result<Vec<Node>, String>,
     /// Services of the cluster, or the reason why they could not be read.
     pub services: Result<Vec<Service>, String>,
 }
 
 impl DiagnosticRequest {
-    /// Returns the earlier Services and the current ones, or the reason why either could not be read.
+    /// Returns the earlier Services and the current Services, or the reason why either could not be read.
     ///
-    /// A caller that has read the cloud in between does not report a resource as orphaned that one of them has created or
-    /// removed meanwhile.
+    /// A caller that reads the cloud in between considers both. So it does not report a resource as orphaned if its Service
+    /// was created or deleted meanwhile.
     pub async fn services_before_and_now(&self) -> Result<Vec<Service>, String> {
         let before = self.services.clone()?;
         match &self.client {
@@ -137,14 +142,14 @@ impl DiagnosticRequest {
     }
 }
 
-/// A resource in the cloud that carries the cluster's marks and belongs to no Service.
+/// Resource in the cloud that is tagged or named for the cluster, and belongs to no Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedResource {
     /// Kind of the resource: `public_ip`, `frontend`, ….
     pub kind: &'static str,
     /// ID of the resource in the cloud.
     pub id: String,
-    /// The lost Service that it belonged to, or what its names begin with; `None`: several, or not known.
+    /// Deleted Service that owned the resource, or the common prefix of such names; `None`: several Services, or unknown.
     pub service: Option<String>,
     /// Former owners, as far as they can be determined.
     pub services: Vec<String>,
@@ -157,7 +162,7 @@ pub struct OrphanedResource {
 /// Orphans, and failed reads, which may hide more.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct OrphanReport {
-    /// In the order of kinds and ids.
+    /// Orphans in the order of their kinds and IDs.
     pub orphans: Vec<OrphanedResource>,
     /// Failed reads, one line each.
     pub unread: Vec<String>,
@@ -175,7 +180,7 @@ pub struct Examination {
 /// Result of the command `check-config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Findings about the configuration, credentials and permissions. With a problem it cannot be used.
+    /// Findings about the configuration, credentials and permissions. With a problem, the configuration is not usable.
     pub findings: Vec<DiagnosticFinding>,
     /// The effective configuration, without secrets; `None` after an error in it.
     pub configuration: Option<String>,
@@ -184,7 +189,7 @@ pub struct CheckReport {
 /// Diagnostic checks of a provider.
 #[async_trait]
 pub trait ProviderDiagnostics: Send + Sync {
-    /// Returns every check that [`ProviderDiagnostics::examine`] makes. A check without a finding could not be made.
+    /// Returns all checks of [`ProviderDiagnostics::examine`]. A check without a finding is reported as not done.
     fn checks(&self) -> &'static [DiagnosticCheck];
 
     /// Returns `true` if the manager manages this Node.
@@ -199,11 +204,12 @@ pub trait ProviderDiagnostics: Send + Sync {
         &[]
     }
 
-    /// Makes all checks, and searches for resources that no Service owns.
+    /// Runs all checks, and searches for resources that no Service owns. It only reads.
     async fn examine(&self, request: &DiagnosticRequest) -> Examination;
 
-    /// Checks the configuration; with `is_online`, also the credentials and permissions. `is_strict`: warnings about the
-    /// configuration are problems.
+    /// Checks the configuration and, with `is_online`, the credentials and permissions.
+    ///
+    /// With `is_strict`, warnings about the configuration are problems.
     async fn check(&self, request: &DiagnosticRequest, is_online: bool, is_strict: bool) -> CheckReport;
 
     /// Returns the secrets of the configuration, so that callers can redact them.

@@ -1,10 +1,10 @@
-//! Names of the Nodes behind an EndpointSlice as digests: names are the users' and up to 253 bytes long, digests take 16 bytes each. Pure.
+//! Digests of the names of the Nodes in an EndpointSlice. Names have up to 253 bytes, a digest has 16. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// The annotation that carries the digests in place of `endpoints`.
+/// Annotation that contains the digests instead of `endpoints`.
 const DIGESTS: &str = "cloud-controller-manager/endpoint-nodes";
 /// Hexadecimal digits of a digest.
 const DIGITS: usize = 16;
@@ -16,14 +16,16 @@ pub fn digest(node: &str) -> u64 {
     hasher.finish()
 }
 
-/// Replaces the endpoints of `slice` by the digests of their Nodes.
+/// Replaces the endpoints of `slice` with the digests of their Nodes, in an annotation.
 pub fn keep_digests(slice: &mut EndpointSlice) {
     let text = of_endpoints(slice).iter().map(|digest| format!("{digest:016x}")).collect::<String>();
     slice.endpoints = None;
     slice.metadata.annotations.get_or_insert_default().insert(DIGESTS.to_owned(), text);
 }
 
-/// Returns the digests of the Nodes of `slice`, each once and in order, whether or not it still has its endpoints.
+/// Returns the digests of the Nodes of `slice`, sorted and without duplicates.
+///
+/// It reads the annotation if the endpoints are already replaced.
 pub fn digests(slice: &EndpointSlice) -> Vec<u64> {
     let Some(text) = slice.metadata.annotations.as_ref().and_then(|all| all.get(DIGESTS)) else {
         return of_endpoints(slice);
@@ -47,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_of_a_thousand_long_names_takes_a_few_kilobytes() {
+    fn digests_of_a_thousand_long_names_take_few_kilobytes() {
         let endpoint = |node: usize| json!({"addresses": ["10.0.0.1"], "nodeName": format!("{node:0>225}")});
         let endpoints: Vec<_> = (0..1_000).map(endpoint).collect();
         let mut slice: EndpointSlice =

@@ -1,75 +1,88 @@
-//! Errors of a cloud, classified by the caller's next step.
+//! Errors of a cloud, classified by the next step of the caller.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::LoadBalancerStatus;
 
-/// Shorthand for results of provider calls.
+/// Result of a provider call.
 pub type CloudResult<T> = Result<T, CloudError>;
 
-/// An error of a provider call. Each variant is one next move; the message is for the operator.
+/// Error of a provider call. Each variant corresponds to one reaction of the caller; the message is for users and operators.
+///
+/// Messages appear in logs, events and conditions. This means that they must not contain secrets.
 ///
 /// Upstream: `cloud.go` (`NotImplemented`, `InstanceNotFound`, `ImplementedElsewhere`) and `api/retry_error.go`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CloudError {
-    /// The provider does not offer this call: go on without it.
+    /// The provider does not support this call. The caller continues without it.
     #[error("not implemented by this cloud provider")]
     NotImplemented,
-    /// The cloud says, freshly and directly, that the instance is gone.
+    /// The cloud confirmed, in response to a direct request, that the instance does not exist.
+    ///
+    /// This means that the Node is deleted. If the cloud does not respond, or a list lacks the instance, return
+    /// [`CloudError::Failed`] instead.
     #[error("instance not found")]
     InstanceNotFound,
-    /// Another component does this work: treat as done, write no status.
+    /// Another component does this work. The caller treats it as done and writes no status.
     #[error("implemented by an alternate to the cloud provider")]
     ImplementedElsewhere,
-    /// Retry after this delay. It is not a failure, so it does not count towards backoff.
+    /// The cloud requests a delay, such as HTTP 429. The caller retries after exactly this time.
+    ///
+    /// It is not a failure, so it does not increase the backoff.
     #[error("{message} (retrying after {after:?})")]
     RetryAfter {
-        /// Time to wait before a retry.
+        /// Time until the retry.
         after: Duration,
         /// Reason for the delay.
         message: String,
     },
     /// A resource that a user or the configuration names does not exist.
     ///
-    /// It may be created at any moment: retried after this delay, and reported like [`CloudError::Invalid`] until then.
+    /// The resource may be created at any time. The caller retries after this delay, and reports the error like
+    /// [`CloudError::Invalid`].
     #[error("{message}")]
     MissingReference {
-        /// Time to wait before a retry.
+        /// Time until the retry.
         after: Duration,
-        /// Name of the missing resource.
+        /// Text that names the missing resource.
         message: String,
     },
-    /// The cloud reports that the request cannot succeed until a person changes something, such as a lock or a quota.
+    /// The cloud rejected the request, which cannot succeed until a person changes something, such as a lock or a quota.
     ///
-    /// Retried after pauses of 15 s that grow to 5 minutes, longer if the cloud rejects many requests.
+    /// The caller retries after 15 s, and then at intervals that grow to 5 minutes, or longer if the cloud rejects many
+    /// requests. The message names the field or resource to change.
     #[error("{0}")]
     Invalid(String),
-    /// A request or configuration that is invalid without a request to the cloud. Retried with backoff, which costs the
-    /// cloud nothing.
+    /// The provider refused the request before it sent anything to the cloud, because the object or the configuration is
+    /// invalid.
+    ///
+    /// The caller retries with backoff, which sends no requests to the cloud.
     #[error("{0}")]
     Refused(String),
-    /// The process does not lead, or is shutting down, so it may not write. Drop the work; the leader will do it.
+    /// The process does not lead or is shutting down, so it must not write. The caller drops the work, which the leader
+    /// does.
     #[error("not the leader: {0}")]
     NotLeader(String),
-    /// The call took longer than its deadline; whether it had an effect is unknown. Retried with backoff.
+    /// The call exceeded its deadline, and may have had an effect. The caller retries with backoff.
     #[error("{call} did not return within {limit:?}")]
     Deadline {
         /// Name of the call.
         call: &'static str,
-        /// The limit that passed.
+        /// Deadline that the call exceeded.
         limit: Duration,
     },
-    /// The load balancer serves the Service with these addresses, but lacks something else.
+    /// The load balancer serves the Service with these addresses, but is not complete.
     ///
-    /// Only for calls that return a status: the caller publishes it, then treats `error` like any other.
+    /// Only calls that return a status return this error. The caller publishes the status, and then handles `error` as if
+    /// the call had returned it.
     #[error("{error}")]
     Incomplete {
         /// Addresses that serve the Service.
         status: LoadBalancerStatus,
-        /// Error about what is missing.
+        /// Error of the incomplete part.
         error: Box<CloudError>,
     },
-    /// Any other error: retry with backoff.
+    /// Any other error. The caller retries with backoff.
     #[error("{0}")]
     Failed(String),
 }
@@ -78,7 +91,8 @@ pub enum CloudError {
 impl Eq for CloudError {}
 
 impl CloudError {
-    /// Returns the short name of the class, for metrics and logs.
+    /// Returns the name of the class in metrics and logs. For [`CloudError::Incomplete`], it is the class of the error
+    /// inside.
     pub fn class(&self) -> &'static str {
         match self {
             CloudError::NotImplemented => "not_implemented",
@@ -94,7 +108,7 @@ impl CloudError {
             CloudError::Failed(_) => "failed",
         }
     }
-    /// Returns the error without the status of [`CloudError::Incomplete`].
+    /// Returns the error inside [`CloudError::Incomplete`], and any other error unchanged.
     #[must_use]
     pub fn without_status(self) -> Self {
         match self {
@@ -102,15 +116,15 @@ impl CloudError {
             error => error,
         }
     }
-    /// Creates an error that is retried with backoff.
+    /// Creates a [`CloudError::Failed`], which is retried with backoff.
     pub fn failed(message: impl Into<String>) -> Self {
         CloudError::Failed(message.into())
     }
-    /// Creates an error about a request that the user must change first.
+    /// Creates a [`CloudError::Invalid`] about a request that the cloud rejected.
     pub fn invalid(message: impl Into<String>) -> Self {
         CloudError::Invalid(message.into())
     }
-    /// Creates an error about a request that the user must change first, without asking the cloud.
+    /// Creates a [`CloudError::Refused`] about a request that was not sent to the cloud.
     pub fn refused(message: impl Into<String>) -> Self {
         CloudError::Refused(message.into())
     }

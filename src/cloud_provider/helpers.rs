@@ -1,18 +1,20 @@
-//! Finalizer, label and annotation that providers and controllers share. Pure.
+//! Finalizer, label and annotation of load balancers that providers and controllers share. Pure.
 //!
 //! Upstream: `k8s.io/cloud-provider/service/helpers`.
 
 use k8s_openapi::api::core::v1::Node;
 
-/// Keeps a Service from vanishing before its load balancer has. Upstream: `LoadBalancerCleanupFinalizer`.
+/// Finalizer that delays the deletion of a Service until its load balancer is deleted. Upstream:
+/// `LoadBalancerCleanupFinalizer`.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
-/// Keeps a node out of load balancers. Upstream: `LabelNodeExcludeBalancers`, KEP-1143.
+/// Label that excludes a Node from load balancers. Upstream: `LabelNodeExcludeBalancers`, KEP-1143.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Spellings of "false" that Go's `strconv.ParseBool` accepts.
 pub(crate) const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
-/// Returns `true` if [`EXCLUDE_LABEL`] keeps `node` out of load balancers. Any value but a spelling of "false" does.
+/// Returns `true` if [`EXCLUDE_LABEL`] excludes `node` from load balancers, with any value but a spelling of "false".
+///
 /// Upstream: `nodeExcludedPredicate` in `service/controller.go`.
 pub fn is_excluded(node: &Node) -> bool {
     let value = node.metadata.labels.as_ref().and_then(|labels| labels.get(EXCLUDE_LABEL));

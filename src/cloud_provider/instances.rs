@@ -1,4 +1,4 @@
-//! Instances: the machines behind Nodes.
+//! Instances of a cloud, which are the machines of Nodes.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{CloudError, CloudResult};
 
-/// Kind of a node address, as in `core/v1` `NodeAddress.type`.
+/// Kind of a Node address, as in `core/v1` `NodeAddress.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum AddressType {
     /// Host name of the machine.
@@ -28,24 +28,24 @@ impl fmt::Display for AddressType {
     }
 }
 
-/// Address of a node.
+/// Address of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct NodeAddress {
     /// Kind of the address.
     #[serde(rename = "type")]
     pub type_: AddressType,
-    /// IP address or name, in the provider's spelling.
+    /// IP address or name. The Node gets it unchanged.
     pub address: String,
 }
 
-/// Metadata of one instance. Empty strings mean "not known": the label is left alone.
+/// Metadata of one instance. An empty string means that the value is unknown, so the label of the Node is not changed.
 ///
 /// Upstream: `cloud.go`, `InstanceMetadata`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InstanceMetadata {
-    /// `<provider name>://<instance id>`.
+    /// Provider ID: `<provider name>://<instance ID>`.
     pub provider_id: String,
-    /// Machine type, e.g. `Standard_D4s_v5`.
+    /// Instance type, e.g. `Standard_D4s_v5`.
     pub instance_type: String,
     /// Addresses, in their order in the Node.
     pub node_addresses: Vec<NodeAddress>,
@@ -53,9 +53,11 @@ pub struct InstanceMetadata {
     pub zone: String,
     /// Region of the instance.
     pub region: String,
-    /// Further labels, added at initialization only; keys under `kubernetes.io` and `k8s.io` are dropped.
+    /// Additional labels of the Node, which are set at initialization only. Keys under `kubernetes.io` and `k8s.io` are
+    /// dropped.
     pub additional_labels: BTreeMap<String, String>,
-    /// Whether the Node declares that its machine is not the cloud's. It is initialized without a provider ID.
+    /// Whether the Node declares that its machine does not belong to the cloud. Such a Node is initialized without a
+    /// provider ID.
     pub is_unmanaged: bool,
     /// Whether the cloud has no provider IDs, so that its Nodes are initialized without one.
     pub has_no_id: bool,
@@ -64,11 +66,12 @@ pub struct InstanceMetadata {
 /// Existence of an instance. Only recent, direct, positive evidence is `Gone`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existence {
-    /// Confirmed to exist.
+    /// Existence that the cloud confirmed.
     Exists,
-    /// The cloud itself said, for this very instance and just now, that it is not there.
+    /// Absence that the cloud confirmed now, in response to a request for this instance. This means that the Node is
+    /// deleted.
     Gone,
-    /// The cloud could not determine it, for this reason. Never a reason to delete anything.
+    /// Failure to determine the existence, with the reason. Nothing is deleted because of it.
     Unknown(String),
 }
 
@@ -84,29 +87,45 @@ impl From<CloudResult<bool>> for Existence {
 
 /// Verdict of a second source on an instance that is [`Existence::Gone`].
 ///
-/// It is a different request than the first, such as a list that should contain the instance. Required before one of many
-/// Nodes that are missing at once is deleted.
+/// The second source is another request than the first, such as a list that should contain the instance. If many instances
+/// are missing at once, the node-lifecycle controller deletes a Node only after such a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecondLook {
-    /// The instance is missing there, too, and the source is otherwise as expected.
+    /// The instance is missing in the second source, too, which is otherwise as expected.
     Agrees,
-    /// The source is inconclusive, for this reason; or there is none.
+    /// The second source is missing or inconclusive, for this reason.
     Silent(String),
-    /// The source has the instance, with these details. One of the two sources is wrong.
+    /// The second source has the instance, with these details. This means that one of the two sources is wrong.
     Contradicts(String),
 }
 
 /// Instances by Node object. Upstream: `cloud.go`, `InstancesV2`.
+///
+/// A Node has its provider ID in `spec.providerID`, or none before it is initialized. Then the provider finds the instance
+/// by the name of the Node. Calls read only, can be concurrent, and end after 2 minutes.
+///
+/// # Errors
+///
+/// [`CloudError::InstanceNotFound`] only after the cloud confirmed it in response to a request for this instance, because
+/// the Node is then deleted. Any other error means that the state of the instance is unknown; the controllers retry.
 #[async_trait]
 pub trait InstancesV2: Send + Sync {
-    /// Returns `true` if the instance of `node` exists.
+    /// Returns `true` if the instance of `node` exists. Upstream: `InstanceExists`.
+    ///
+    /// `Ok(false)` has the same effect as [`CloudError::InstanceNotFound`]: the Node is deleted.
     async fn instance_exists(&self, node: &Node) -> CloudResult<bool>;
-    /// Returns `true` if the instance of `node` is shut down.
+    /// Returns `true` if the instance of `node` is shut down. Upstream: `InstanceShutdown`.
+    ///
+    /// This means that the Node gets the taint `node.cloudprovider.kubernetes.io/shutdown`, so no Pods are scheduled on it.
     async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool>;
-    /// Returns the metadata of the instance of `node`; `None` means "not mine, leave it alone".
+    /// Returns the metadata of the instance of `node`; `None` if another cloud or the user manages the Node.
+    ///
+    /// `None` means that the controllers do not initialize or change the Node. Upstream: `InstanceMetadata`.
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>>;
 
-    /// Returns the existence with three values, from a new read. The default maps an error to [`Existence::Unknown`], except
+    /// Returns the existence with three values, from a new request to the cloud.
+    ///
+    /// By default, it maps [`InstancesV2::instance_exists`]: an error is [`Existence::Unknown`], except
     /// [`CloudError::InstanceNotFound`].
     async fn existence(&self, node: &Node) -> Existence {
         self.instance_exists(node).await.into()
@@ -114,13 +133,14 @@ pub trait InstancesV2: Send + Sync {
 
     /// Returns `true` if the instance of `node` is confirmed to run.
     ///
-    /// In contrast to "not shut down", that is not an assumption: while an operation changes the instance, the result is
-    /// `false`. Called after [`InstancesV2::instance_shutdown`], before the taints of a shutdown are removed.
+    /// While an operation starts or stops the instance, the result is `false`, although the instance is not shut down
+    /// either. Called after [`InstancesV2::instance_shutdown`], before the shutdown taint is removed.
     async fn instance_runs(&self, node: &Node) -> CloudResult<bool> {
         Ok(!self.instance_shutdown(node).await?)
     }
 
-    /// Returns the verdict of a second source on the instance of `node`, which [`InstancesV2::existence`] reports as gone.
+    /// Returns the verdict of a second source on the instance of `node`, which [`InstancesV2::existence`] reports as
+    /// [`Existence::Gone`].
     async fn second_look(&self, _node: &Node) -> SecondLook {
         SecondLook::Silent("the cloud provider has no second source".to_owned())
     }
@@ -128,33 +148,41 @@ pub trait InstancesV2: Send + Sync {
     /// Returns `true` if a complete and recent list of all locations that the provider covers lacks an instance for `node`,
     /// which has no provider ID.
     ///
-    /// That does not prove that an instance is gone: there may never have been one. Called only with
-    /// `--delete-uninitialized-nodes-after`.
+    /// This means that the Node is deleted after the time of `--delete-uninitialized-nodes-after`. Without that flag, the
+    /// method is not called. It does not prove that an instance was deleted, because the Node may never have had an
+    /// instance.
     async fn is_unlisted(&self, _node: &Node) -> CloudResult<bool> {
         Ok(false)
     }
 
-    /// Returns the metadata of many nodes, in the order of `nodes`. Override it when the cloud can respond from lists.
+    /// Returns the metadata of many Nodes, in the order of `nodes`.
+    ///
+    /// By default, it calls [`InstancesV2::instance_metadata`] for all of them at once. Override it if the cloud can list
+    /// instances.
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         futures::future::join_all(nodes.iter().map(|node| self.instance_metadata(node))).await
     }
 }
 
-/// Instances by name and provider id. Upstream: `cloud.go`, `Instances`.
+/// Instances by name and provider ID. Upstream: `cloud.go`, `Instances`.
+///
+/// The names are those of Nodes. The errors are those of [`InstancesV2`].
 #[async_trait]
 pub trait Instances: Send + Sync {
-    /// Returns the addresses of the instance called `name`.
+    /// Returns the addresses of the instance of the Node `name`, in the order in which the Node lists them.
     async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>>;
-    /// Returns the addresses of the instance with this provider ID.
+    /// Returns the addresses of the instance with this provider ID, in the order in which the Node lists them.
     async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>>;
-    /// Returns the cloud's ID of the instance called `name`, without the prefix `<provider>://`.
+    /// Returns the ID of the instance of the Node `name` in the cloud, without the prefix `<provider name>://`.
+    ///
+    /// [`CloudError::NotImplemented`] means that the cloud has no IDs, so Nodes are initialized without a provider ID.
     async fn instance_id(&self, name: &str) -> CloudResult<String>;
-    /// Returns the machine type of the instance called `name`.
+    /// Returns the instance type of the Node `name`; empty if it is unknown.
     async fn instance_type(&self, name: &str) -> CloudResult<String>;
-    /// Returns the machine type of the instance with this provider ID.
+    /// Returns the instance type of the instance with this provider ID; empty if it is unknown.
     async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String>;
-    /// Returns `true` if the instance exists.
+    /// Returns `true` if the instance with this provider ID exists. `Ok(false)` means that its Node is deleted.
     async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool>;
-    /// Returns `true` if the instance is shut down.
+    /// Returns `true` if the instance with this provider ID is shut down.
     async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool>;
 }

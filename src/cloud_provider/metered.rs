@@ -1,7 +1,7 @@
-//! Decorators over the provider traits: times, counts, deadlines and the leadership check.
+//! Decorators of the provider traits that add metrics, deadlines and the leadership check.
 //!
-//! In: a provider. Out: the same provider, whose calls are measured, end at a deadline, and write only while this replica leads.
-//! Every method is passed on, also those with a default, so that what a provider overrides is never lost.
+//! In: a provider. Out: a provider whose calls are measured, end at a deadline, and write only while this replica leads.
+//! Every method is delegated, including those with a default, so that no override of the provider is lost.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -18,12 +18,14 @@ use super::{
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership, status::ProviderDetails};
 
-/// Deadlines of calls. A call that is cut off here may still have had an effect.
+/// Deadlines of calls. A call that exceeds its deadline may still have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallDeadlines {
-    /// Calls that only read.
+    /// Deadline of calls that only read, by default 2 minutes.
     pub reads: Duration,
-    /// Calls that write; clouds take minutes for a load balancer. Also the start of the provider, which may fill caches.
+    /// Deadline of calls that write and of `initialize`, by default 20 minutes.
+    ///
+    /// Clouds take minutes to create a load balancer, and `initialize` may fill caches.
     pub writes: Duration,
 }
 
@@ -33,7 +35,7 @@ impl Default for CallDeadlines {
     }
 }
 
-/// Wraps `provider` and every part that it hands out.
+/// Wraps `provider` and every part that it returns.
 pub fn metered(
     provider: Arc<dyn CloudProvider>,
     metrics: Arc<Metrics>,
@@ -50,13 +52,14 @@ pub fn metered(
     Arc::new(MeteredProvider { inner: provider, meter })
 }
 
-/// Leadership that the calls that write check, for each part separately: with leader migration, controllers run under
-/// different leases.
+/// Leaderships that writes require, for each part of the provider.
+///
+/// With leader migration, the controllers of the parts run under different leases.
 #[derive(Clone)]
 pub struct WriteLeadership {
-    /// Of the service controller.
+    /// Leadership of the service controller.
     pub load_balancers: Leadership,
-    /// Of the route controller.
+    /// Leadership of the route controller.
     pub routes: Leadership,
 }
 
@@ -102,7 +105,7 @@ impl CallMeter {
         self.leadership.check().map_err(|error| CloudError::NotLeader(error.to_string()))
     }
 
-    /// Measures `work`, also when it gives no answer in time.
+    /// Runs `work` within `limit` and measures its duration, including that of calls that exceed the limit.
     async fn within<F: Future + Send>(&self, call: &'static str, limit: Duration, work: F) -> CloudResult<F::Output> {
         let start = Instant::now();
         let result = tokio::time::timeout(limit, work).await;
@@ -120,10 +123,10 @@ impl CallMeter {
     }
 }
 
-/// Implements traits by passing every method on. Clippy refuses a table that lacks a method.
+/// Implements traits by delegation. Clippy refuses a table that lacks a method.
 ///
-/// A `read` or `write` is measured and ends at its deadline, an accessor responds at once, and a part is wrapped. The methods
-/// after `with` are written out.
+/// A `read` or `write` is measured and ends at its deadline, an accessor returns at once, and a part is wrapped. The methods
+/// after `with` are implemented in full.
 macro_rules! relay {
     ($(
         impl $interface:ident {

@@ -2,22 +2,22 @@
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-/// Returns the name of `node`.
+/// Returns the name of `node`; empty if it has none.
 pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Returns the UID of `node`.
+/// Returns the UID of `node`; empty if it has none.
 pub fn uid(node: &Node) -> &str {
     node.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Returns the provider ID of `node`, if it has one.
+/// Returns the provider ID of `node`; `None` if it is missing or empty.
 pub fn provider_id(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
-/// Returns the pod CIDRs of `node`.
+/// Returns the pod CIDRs of `node`; empty before they are allocated.
 pub fn pod_cidrs(node: &Node) -> &[String] {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
 }
@@ -27,7 +27,7 @@ pub fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-/// Returns the status of a condition; `None` without the condition.
+/// Returns the status of the condition `type_` of `node`: `True`, `False` or `Unknown`. `None`: it has no such condition.
 pub fn condition_status<'a>(node: &'a Node, type_: &str) -> Option<&'a str> {
     let conditions = node.status.as_ref()?.conditions.as_deref()?;
     conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.as_str())

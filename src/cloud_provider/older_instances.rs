@@ -1,4 +1,5 @@
-//! Adapter from the older interfaces, [`Instances`] and [`Zones`], to [`InstancesV2`]: the controllers know that one only.
+//! Adapter from the older interfaces, [`Instances`] and [`Zones`], to [`InstancesV2`], the only interface of the
+//! controllers.
 //!
 //! In: a provider. Out: its instances by Node. Upstream: `controllers/node/node_controller.go` (`getInstanceMetadata`,
 //! `getProviderID`).
@@ -29,7 +30,7 @@ struct OlderInstances {
 }
 
 impl OlderInstances {
-    /// Returns the provider ID of `node`: its own, else one made from the cloud's instance ID. Upstream:
+    /// Returns the provider ID of `node`: the one in its spec, or else one with the cloud's instance ID. Upstream:
     /// `GetInstanceProviderID`.
     async fn provider_id(&self, node: &Node) -> CloudResult<String> {
         match provider_id(node) {
@@ -49,7 +50,7 @@ impl InstancesV2 for OlderInstances {
         self.instances.instance_shutdown_by_provider_id(&self.provider_id(node).await?).await
     }
 
-    /// Looks everything up by provider ID, and by name when that fails or the cloud has no IDs.
+    /// Looks up all metadata by provider ID, or by name if that fails or the cloud has no IDs.
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         let provider_id = match self.provider_id(node).await {
             Err(CloudError::NotImplemented) => String::new(),
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_are_passed_on_and_only_not_found_means_gone() {
+    async fn errors_are_returned_and_only_not_found_means_gone() {
         let error = CloudError::failed("broken");
         for call in [CallName::InstanceId, CallName::NodeAddresses, CallName::InstanceType, CallName::GetZone] {
             let cloud = cloud(false);

@@ -6,20 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use super::CloudResult;
 
-/// Prefix lengths that a cloud wants for the pod CIDRs of a Node. `None`: as the flags say.
+/// Prefix lengths of the pod CIDRs of a Node. `None`: the length in the flags, such as `--node-cidr-mask-size`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PodCidrMaskSizes {
-    /// Of its IPv4 CIDR.
+    /// Prefix length of the IPv4 CIDR.
     pub ipv4: Option<u8>,
-    /// Of its IPv6 CIDR.
+    /// Prefix length of the IPv6 CIDR.
     pub ipv6: Option<u8>,
 }
 
-/// Sizes of pod CIDRs. Upstream has them as a method of Azure's provider (`GetNodeCIDRMasksByProviderID`).
+/// Sizes of pod CIDRs, for `--cidr-allocator-type=CloudAllocator`.
+///
+/// Upstream: `GetNodeCIDRMasksByProviderID`, a method of Azure's provider.
 #[async_trait]
 pub trait PodCidrMasks: Send + Sync {
-    /// Returns the sizes for `node`, which has a provider ID. An error keeps the Node waiting: the sizes cannot be changed
-    /// later.
+    /// Returns the sizes of the pod CIDRs of `node`, which has a provider ID.
+    ///
+    /// # Errors
+    ///
+    /// Any error means that the Node gets no pod CIDRs until a retry succeeds, because their sizes cannot be changed later.
     async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes>;
 }

@@ -1,8 +1,10 @@
-//! `pv-labeler`: a volume made by hand gets the labels of where it is, and pods that use it are kept there.
+//! Admission webhook `pv-labeler`: labels a statically created volume with its location, and schedules Pods that use it
+//! there.
 //!
-//! In: a PersistentVolume about to be created, and a provider's [`PvLabeler`]. Out: a patch of its labels and its required node affinity,
-//! or why it may not be created. Applying it again changes nothing. Upstream: the admission plugin `PersistentVolumeLabel`
-//! (`plugin/pkg/admission/storage/persistentvolume/label` of Kubernetes before 1.31), and `cloud.go`, `PVLabeler`.
+//! In: a PersistentVolume that a user creates, and the [`PvLabeler`] of a provider. Out: a patch of its labels and required
+//! node affinity, or the reason why it is denied. The patch is idempotent. Upstream: the admission plugin
+//! `PersistentVolumeLabel` (`plugin/pkg/admission/storage/persistentvolume/label` of Kubernetes before 1.31), and
+//! `cloud.go`, `PVLabeler`.
 
 mod patch;
 
@@ -13,19 +15,25 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::{AdmissionAnswer, AdmissionRequest, AdmissionWebhook, CloudResult};
 
-/// Value for the flag `--webhooks`.
+/// Name of the webhook in `--webhooks`.
 pub const PV_LABELER: &str = "pv-labeler";
-/// Path of the webhook.
+/// HTTP path of the webhook.
 pub const PV_LABELER_PATH: &str = "/label-v1-persistentvolume";
 
-/// Cloud metadata of volumes.
+/// Source of the locations of volumes. Upstream: `cloud.go`, `PVLabeler`.
 #[async_trait]
 pub trait PvLabeler: Send + Sync {
-    /// Labels of where the volume is; none for volumes that are not this cloud's.
+    /// Returns the labels of the location of `volume`, such as its zone; empty if the volume belongs to another cloud.
+    ///
+    /// Upstream: `GetLabelsForVolume`.
+    ///
+    /// # Errors
+    ///
+    /// Any error means that the webhook denies the creation of the volume.
     async fn labels_for_volume(&self, volume: &PersistentVolume) -> CloudResult<BTreeMap<String, String>>;
 }
 
-/// The webhook over a provider's labels.
+/// Admission webhook that labels volumes with the result of a [`PvLabeler`].
 pub struct PvLabelWebhook {
     labeler: Arc<dyn PvLabeler>,
 }
@@ -55,7 +63,7 @@ impl AdmissionWebhook for PvLabelWebhook {
         };
         Ok(match labels.and_then(|labels| patch::patch(&volume, &labels)) {
             Ok(patch) => AdmissionAnswer { patch, ..AdmissionAnswer::allowed() },
-            Err(reason) => AdmissionAnswer::refused(format!("cannot tell where the volume is: {reason}")),
+            Err(reason) => AdmissionAnswer::refused(format!("cannot determine the location of the volume: {reason}")),
         })
     }
 }
@@ -67,20 +75,20 @@ mod tests {
     use super::*;
     use crate::{cloud_provider::CloudError, runtime::admission::AdmissionType};
 
-    /// Knows nothing of any volume.
-    struct Ignorant;
+    /// Labeler that fails for every volume.
+    struct FailingLabeler;
 
     #[async_trait]
-    impl PvLabeler for Ignorant {
+    impl PvLabeler for FailingLabeler {
         async fn labels_for_volume(&self, _: &PersistentVolume) -> CloudResult<BTreeMap<String, String>> {
             Err(CloudError::failed("invalid volume"))
         }
     }
 
     #[tokio::test]
-    async fn a_cloud_that_cannot_tell_refuses_unless_the_provisioner_has_told() {
-        let webhook = PvLabelWebhook::new(Arc::new(Ignorant));
-        let asked = |annotations: serde_json::Value| {
+    async fn without_labels_only_provisioned_volumes_are_allowed() {
+        let webhook = PvLabelWebhook::new(Arc::new(FailingLabeler));
+        let request = |annotations: serde_json::Value| {
             let labels = json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"});
             let object = json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}});
             let kind =
@@ -88,13 +96,13 @@ mod tests {
             let operation = "CREATE".to_owned();
             AdmissionRequest { resource: kind, operation, object: object.into(), ..AdmissionRequest::default() }
         };
-        let refused = webhook.review(&asked(json!({}))).await.unwrap().refusal.unwrap();
+        let refused = webhook.review(&request(json!({}))).await.unwrap().refusal.unwrap();
         assert!(
-            refused.starts_with("cannot tell where the volume is: ") && refused.ends_with("invalid volume"),
+            refused.starts_with("cannot determine the location of the volume: ") && refused.ends_with("invalid volume"),
             "{refused}"
         );
-        let trusted = webhook.review(&asked(json!({"pv.kubernetes.io/provisioned-by": "x"}))).await.unwrap();
-        assert_eq!((trusted.refusal, trusted.patch.len()), (None, 1), "its node affinity");
-        assert_eq!(trusted.patch[0]["path"], "/spec/nodeAffinity");
+        let allowed = webhook.review(&request(json!({"pv.kubernetes.io/provisioned-by": "x"}))).await.unwrap();
+        assert_eq!((allowed.refusal, allowed.patch.len()), (None, 1), "the patch adds its node affinity");
+        assert_eq!(allowed.patch[0]["path"], "/spec/nodeAffinity");
     }
 }

@@ -1,4 +1,5 @@
-//! Registry of the providers in this binary. A third party's `main.rs` fills a [`Registry`] and passes it to `app::run`.
+//! Registry of the providers in this binary. The `main.rs` of a third party fills a [`Registry`] and passes it to
+//! `app::run`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,43 +27,49 @@ use crate::{
 /// Dependencies of a provider.
 #[derive(Clone)]
 pub struct ProviderContext {
-    /// For reading and writing the cluster. Its user agent is the provider's own.
+    /// Client of the API server. Its user agent names the provider.
     pub client: kube::Client,
-    /// Must be checked before every write to the cloud but those of routes: a replica that does not lead only reads.
+    /// Leadership for writes to the cloud, except routes. It must be checked immediately before each write.
     pub leadership: Leadership,
-    /// Leadership for writes of routes, whose controller may run under another lease.
+    /// Leadership for writes of routes, whose controller may run under another lease. It must be checked before each write.
     pub route_leadership: Leadership,
-    /// Signal that ends housekeeping tasks.
+    /// Shutdown of the process. Background tasks must be spawned on it, so that they end with it.
     pub shutdown: Shutdown,
-    /// Source of the current time.
+    /// Source of the current time, which tests can pause.
     pub clock: Clock,
-    /// The process's metrics; [`Metrics::table`] has the provider's own.
+    /// Metrics of the process. [`Metrics::table`] returns those that the provider registered.
     pub metrics: Arc<Metrics>,
-    /// The cluster's Nodes as last seen, pruned. Empty until the first list; read only.
+    /// Cached Nodes of the cluster, pruned and read-only. Empty until the first list.
     pub nodes: InformerStore<Node>,
-    /// The cluster's Services as last seen, pruned.
+    /// Cached Services of the cluster, pruned and read-only. Empty until the first list.
     pub services: InformerStore<Service>,
-    /// The cluster's Namespaces, names and labels, for providers that need them: they are listed and watched from the first demand on.
+    /// Namespaces of the cluster with names and labels, which are listed and watched after the first demand.
     pub namespaces: OnDemandInformer<Namespace>,
-    /// The cluster's EndpointSlices, pruned: each with its Service and [digests](super::endpoint_digests) of the names of
-    /// its Nodes.
+    /// EndpointSlices of the cluster, pruned to the Service and to [digests](super::endpoint_digests) of the names of the
+    /// Nodes.
+    ///
+    /// They are listed and watched after the first demand.
     pub endpoint_slices: OnDemandInformer<EndpointSlice>,
-    /// Takes the provider's events; the source component is the provider's to set.
+    /// Recorder of events. The provider sets its source component with [`EventRecorder::for_component`].
     pub events: EventRecorder,
 }
 
-/// Builds a provider. Errors are bad configuration: they name the file and the field.
+/// Function that builds a provider. An error means that the configuration is invalid, and names the file and the field.
 pub type ProviderFactory = dyn Fn(&ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync;
 
-/// Builds a provider of which only `initialize`, `health`, `status` and the instances are used, and only about one Node. Errors are
-/// bad configuration: they name the file and the field.
+/// Function that builds a provider for cloud-node-manager, which runs on one Node and initializes only that Node.
+///
+/// Of the provider, only `initialize`, `health`, `status` and the instances are used. An error means that the configuration
+/// is invalid, and names the file and the field.
 pub type LocalFactory = dyn Fn(&LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync;
 
-/// Answers the kubelet's request for credentials of one image, both as JSON. The error is one line for the kubelet's log.
+/// Function that responds to a kubelet's request for credentials of one image, both as JSON.
+///
+/// The error is one line for the log of the kubelet.
 pub type ImageCredentialProvider =
     dyn Fn(ImageCredentialConfig, Vec<u8>) -> BoxFuture<'static, Result<String, String>> + Send + Sync;
 
-/// Providers by the name given in `--cloud-provider`.
+/// Registry of providers by their names in `--cloud-provider`.
 #[derive(Clone, Default)]
 pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
@@ -79,7 +86,7 @@ pub struct Registry {
 pub struct ReferenceTopic {
     /// Kind of the name: `annotation`, `metric`, ….
     pub kind: &'static str,
-    /// Under which names it is found; the first is shown.
+    /// Names that find the topic. The first is printed.
     pub names: Vec<String>,
     /// Meaning of the name, and advice.
     pub lines: Vec<String>,
@@ -92,7 +99,8 @@ impl ReferenceTopic {
         Self { kind: "event", names: vec![row.reason.to_owned()], lines }
     }
 
-    /// Creates a topic for each row of a page's tables that begins with code. The first `name_cells` cells have its names.
+    /// Creates a topic for each row of the tables of `page` that starts with code. The first `name_cells` cells contain its
+    /// names.
     pub fn rows(kind: &'static str, name_cells: usize, page: &str) -> Vec<Self> {
         let mut headings: Vec<&str> = Vec::new();
         let mut topics = Vec::new();
@@ -111,15 +119,16 @@ impl ReferenceTopic {
         topics
     }
 
-    /// Creates the topic of a label, taint, annotation or the like of an object, found by its whole name and by the part
-    /// behind the slash.
+    /// Creates the topic of a label, taint, annotation or similar name of an object.
+    ///
+    /// The whole name and the part after the slash find it.
     pub fn object_name(kind: &'static str, name: &str, meaning: &str) -> Self {
         let short = name.rsplit_once('/').map(|(_, short)| short.to_owned());
         Self { kind, names: std::iter::once(name.to_owned()).chain(short).collect(), lines: vec![meaning.to_owned()] }
     }
 }
 
-/// A table of metrics, and how its handles are registered.
+/// Table of metrics, with the function that registers its handles.
 #[derive(Clone, Copy)]
 struct ProviderMetricTable {
     rows: &'static [Metric],
@@ -132,7 +141,7 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a provider; a later one with the same name replaces the earlier.
+    /// Adds a provider under the name in `--cloud-provider`. It replaces an earlier provider of the same name.
     pub fn register(
         mut self,
         name: impl Into<String>,
@@ -142,23 +151,24 @@ impl Registry {
         self
     }
 
-    /// Adds the diagnostics of the provider `name`, for the commands doctor, orphans, check-config and support-bundle.
+    /// Adds the diagnostics of the provider `name`, for the commands doctor, orphans, check-config and
+    /// support-bundle.
     pub fn with_diagnostics(mut self, name: impl Into<String>, diagnostics: Arc<dyn ProviderDiagnostics>) -> Self {
         self.diagnostics.insert(name.into(), diagnostics);
         self
     }
 
-    /// Returns the diagnostics of the provider called `name`.
+    /// Returns the diagnostics of the provider `name`.
     pub fn diagnostics(&self, name: &str) -> Option<Arc<dyn ProviderDiagnostics>> {
         self.diagnostics.get(name).cloned()
     }
 
-    /// Returns the diagnostics of every provider, in the order of their names.
+    /// Returns the diagnostics of all providers, sorted by their names.
     pub fn all_diagnostics(&self) -> impl Iterator<Item = &Arc<dyn ProviderDiagnostics>> {
         self.diagnostics.values()
     }
 
-    /// Adds what the provider called `name` is for the one machine it runs on, so that a cloud-node-manager can use it.
+    /// Adds the factory with which cloud-node-manager builds the provider `name` for its own Node.
     pub fn with_local(
         mut self,
         name: impl Into<String>,
@@ -168,7 +178,7 @@ impl Registry {
         self
     }
 
-    /// Adds what answers the kubelet when the program is called `program`.
+    /// Adds a credential provider for the kubelet. It runs if the name of the executable is `program`.
     pub fn with_image_credentials(
         mut self,
         program: impl Into<String>,
@@ -178,27 +188,27 @@ impl Registry {
         self
     }
 
-    /// Returns the credential provider for the kubelet under that name of the program.
+    /// Returns the credential provider for the kubelet that runs under the name `program`.
     pub fn image_credentials(&self, program: &str) -> Option<Arc<ImageCredentialProvider>> {
         self.image_credentials.get(program).cloned()
     }
 
-    /// Adds a provider's own flags of the manager, under a heading of their own; [`ProviderConfig::flags`] has their values.
+    /// Adds flags of a provider to the manager, under the heading `title`. [`ProviderConfig::flags`] has their values.
     ///
-    /// Flags that all providers share follow below the first such heading. A name that another flag has ends the program at
-    /// its start.
+    /// The first such section also contains the flags that all providers share. If another flag has the same name, the
+    /// program ends at its start.
     pub fn with_flags(mut self, title: &'static str, flags: &'static [FlagSpec]) -> Self {
         self.flags.push(FlagSection::of(title, flags));
         self
     }
 
-    /// Adds a provider's own metrics. [`Metrics::table`] of [`ProviderContext::metrics`] has their handles.
+    /// Adds metrics of a provider. [`Metrics::table`] of [`ProviderContext::metrics`] returns their handles.
     pub fn with_metrics<T: MetricTable>(mut self) -> Self {
         self.metrics.push(ProviderMetricTable { rows: T::TABLE, register: Metrics::register::<T> });
         self
     }
 
-    /// Adds what a provider has to explain.
+    /// Adds topics of a provider, which `cloud-controller-manager explain` prints.
     pub fn with_topics(mut self, topics: fn() -> Vec<ReferenceTopic>) -> Self {
         self.topics.push(topics);
         self
@@ -214,7 +224,11 @@ impl Registry {
         self.metrics.iter().flat_map(|table| table.rows).copied().collect()
     }
 
-    /// Registers the metrics of all providers; an error when two metrics have one name.
+    /// Registers the metrics of all providers.
+    ///
+    /// # Errors
+    ///
+    /// Two metrics have the same name.
     pub fn register_metrics(&self, metrics: &Metrics) -> Result<(), RegistryError> {
         self.metrics.iter().try_for_each(|table| (table.register)(metrics))
     }
@@ -224,27 +238,27 @@ impl Registry {
         &self.flags
     }
 
-    /// Returns the names of the providers for cloud-node-manager, in order.
+    /// Returns the names of the providers for cloud-node-manager, sorted.
     pub fn local_names(&self) -> Vec<&str> {
         self.locals.keys().map(String::as_str).collect()
     }
 
-    /// Returns the local factory of the provider called `name`.
+    /// Returns the factory of the provider `name` for cloud-node-manager.
     pub fn local(&self, name: &str) -> Option<Arc<LocalFactory>> {
         self.locals.get(name).cloned()
     }
 
-    /// Returns the names of the providers whose configuration can be checked, in order.
+    /// Returns the names of the providers whose configuration `check-config` can check, sorted.
     pub fn checkable(&self) -> Vec<&str> {
         self.diagnostics.keys().map(String::as_str).collect()
     }
 
-    /// Returns the names in order, for messages.
+    /// Returns the names of all providers, sorted.
     pub fn names(&self) -> Vec<&str> {
         self.factories.keys().map(String::as_str).collect()
     }
 
-    /// Returns the factory called `name`.
+    /// Returns the factory of the provider `name`.
     pub fn get(&self, name: &str) -> Option<Arc<ProviderFactory>> {
         self.factories.get(name).cloned()
     }

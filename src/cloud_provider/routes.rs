@@ -1,4 +1,4 @@
-//! Routes: how packets for a pod CIDR find its node.
+//! Routes, which send packets for a pod CIDR to its Node.
 
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -12,26 +12,26 @@ const MAX_CONCURRENT_ROUTE_OPERATIONS: usize = 200;
 /// Route in the cloud. Upstream: `cloud.go`, `Route`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
-    /// Name in the cloud; may be empty in a route to create.
+    /// Name in the cloud. It may be empty in a route to create.
     pub name: String,
-    /// Name of the node that packets go to; empty when the provider does not know it.
+    /// Name of the Node that receives the packets; empty if the provider cannot determine it.
     pub target_node: String,
     /// Whether the provider fills and compares `target_node_addresses`.
     pub enable_node_addresses: bool,
-    /// Addresses of the target node.
+    /// Addresses of the target Node.
     pub target_node_addresses: Vec<NodeAddress>,
-    /// The pod CIDR, in the provider's spelling.
+    /// Pod CIDR, in the notation of the cloud.
     pub destination_cidr: String,
-    /// The route leads nowhere (its target is gone).
+    /// Whether the target of the route does not exist. The route controller deletes such a route.
     pub blackhole: bool,
 }
 
-/// Changes to make together. Deletions come before the creations that need their place.
+/// Changes of one batch. Deletions precede creations, which may need the deleted destinations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteChanges {
     /// Routes to remove, as listed.
     pub delete: Vec<Route>,
-    /// Routes to add: name hint (the node's UID) and route.
+    /// Routes to add, each with a name hint, which is the UID of the Node.
     pub create: Vec<(String, Route)>,
 }
 
@@ -53,19 +53,32 @@ impl RouteOutcomes {
 }
 
 /// Routes of a cloud. Upstream: `cloud.go`, `Routes`.
+///
+/// Calls can be repeated, and can be interrupted by their deadline (2 minutes for reads, 20 minutes for writes), by lost
+/// leadership, or by the end of the process.
+///
+/// # Errors
+///
+/// The variant of [`CloudError`] determines when the route controller retries.
 #[async_trait]
 pub trait Routes: Send + Sync {
-    /// Lists the managed routes of the cluster.
+    /// Returns the routes of the cluster that this manager manages. Upstream: `ListRoutes`.
+    ///
+    /// Routes that are not returned are neither updated nor deleted.
     async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>>;
-    /// Creates a route; `name_hint` may become part of its name.
+    /// Creates a route. The provider may use `name_hint` as a part of its name. Upstream: `CreateRoute`.
+    ///
+    /// Success if an equal route already exists.
     async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()>;
-    /// Deletes a route, as it was listed.
+    /// Deletes a route that [`Routes::list_routes`] returned. Upstream: `DeleteRoute`.
+    ///
+    /// Success if the route does not exist.
     async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()>;
 
-    /// Makes all changes, deletions first.
+    /// Applies all changes, deletions first, and returns the result of each.
     ///
-    /// The default makes single calls, many at once; override it when the cloud accepts several changes in one request. One
-    /// failing change must not prevent others.
+    /// A failed change must not prevent other changes. By default, it makes up to 200 single calls at once. Override it if
+    /// the cloud accepts several changes in one request.
     async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
         // Collected first: a stream over a borrowing closure is not `Send` for every lifetime.
         let deletions: Vec<_> = changes.delete.iter().map(|route| self.delete_route(cluster, route)).collect();
@@ -75,16 +88,23 @@ pub trait Routes: Send + Sync {
         RouteOutcomes { deleted, created }
     }
 
-    /// Returns the routes that [`Routes::list_routes`] would return, for a plan: writes nothing and changes no state.
+    /// Returns the routes that [`Routes::list_routes`] would return, for a plan.
     ///
-    /// Called on every replica, leading or not. The default is right for a `list_routes` that only reads. A provider must
-    /// implement it if its `list_routes` writes, creates what is missing, fills a cache that writes rely on, or is the
-    /// baseline of a later change. A cached response is allowed if a reconcile would accept it.
+    /// Called on every replica, leading or not. So it must neither write to the cloud nor change the state of the provider.
+    /// By default, it calls `list_routes`. Override it if `list_routes` writes, creates missing resources, fills a cache
+    /// that writes rely on, or is the baseline of a later change. A cached response is allowed if a reconcile would accept
+    /// it.
     async fn routes_for_plan(&self, cluster: &str) -> CloudResult<Vec<Route>> {
         self.list_routes(cluster).await
     }
 
-    /// Plans what [`Routes::apply_routes`] would write. Writes nothing and changes nothing that is remembered.
+    /// Plans the writes of [`Routes::apply_routes`].
+    ///
+    /// It must neither write to the cloud nor change the state of the provider.
+    ///
+    /// # Errors
+    ///
+    /// [`CloudError::NotImplemented`] by default. This means that the plans of `/planz` and `--dry-run` are incomplete.
     async fn plan_changes(&self, _cluster: &str, _changes: &RouteChanges) -> CloudResult<WritePlan> {
         Err(CloudError::NotImplemented)
     }

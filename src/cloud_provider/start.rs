@@ -1,7 +1,7 @@
-//! The provider's start: in the background, again and again until it succeeds.
+//! Start of the provider, in the background and with retries until it succeeds.
 //!
-//! In: the provider and what it is handed. Out: how far it is, for readiness and the status page. A provider that fails or panics
-//! here costs readiness, never the process.
+//! In: the provider and its context. Out: its progress, for readiness and the status page. If the provider fails or panics,
+//! the process is not ready, but does not end.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -10,10 +10,12 @@ use futures::FutureExt;
 use super::{CloudProvider, ProviderContext};
 use crate::runtime::{backoff::ExponentialBackoff, shutdown::Shutdown, watch};
 
-/// Progress of the provider's start: `None` while it is in progress, then success or the last error.
+/// Result of the last attempt to start the provider; `None` before the first attempt ends.
 pub type ProviderReadiness = Option<Result<(), String>>;
 
-/// Initializes the provider in the background, with retries until it succeeds. Returns its progress.
+/// Initializes the provider in the background, with retries until it succeeds, and returns its progress.
+///
+/// The attempts end when `background` shuts down.
 pub fn initialize(
     provider: Arc<dyn CloudProvider>,
     context: ProviderContext,
@@ -22,7 +24,7 @@ pub fn initialize(
     let (progress, ready) = watch::channel(None);
     let stop = background.clone();
     background.spawn(async move {
-        let attempts = until_initialised(provider.as_ref(), &context, &progress);
+        let attempts = initialize_with_retries(provider.as_ref(), &context, &progress);
         if stop.run_until_begun(attempts).await.is_some() {
             // The sender must outlive all receivers.
             stop.begun().await;
@@ -31,12 +33,12 @@ pub fn initialize(
     ready
 }
 
-async fn until_initialised(
+async fn initialize_with_retries(
     provider: &dyn CloudProvider,
     context: &ProviderContext,
     progress: &watch::Sender<ProviderReadiness>,
 ) {
-    const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
+    const BACKOFF: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
     let mut failures = 0;
     loop {
         let attempt = AssertUnwindSafe(provider.initialize(context.clone())).catch_unwind().await;
@@ -46,8 +48,8 @@ async fn until_initialised(
             Err(_) => "it panicked, see the log".to_owned(),
         };
         failures += 1;
-        let delay = PAUSE.delay(failures);
-        tracing::error!(reason, retry_in = ?delay, "the cloud provider cannot be initialised");
+        let delay = BACKOFF.delay(failures);
+        tracing::error!(reason, retry_in = ?delay, "the cloud provider cannot be initialized");
         progress.send_replace(Some(Err(reason)));
         tokio::time::sleep(delay).await;
     }
@@ -64,7 +66,7 @@ mod tests {
     };
 
     #[tokio::test(start_paused = true)]
-    async fn a_provider_that_fails_or_panics_at_its_start_is_tried_again() {
+    async fn a_failed_or_panicked_start_is_retried() {
         let cloud = FakeCloud::new(FakeConfig::parse("calls: {initialize: {panic: true, times: 1}}").unwrap());
         let context = conformance::context(Leadership::unopposed(), Shutdown::new(), &[], &[]).unwrap();
         let background = Shutdown::new();
@@ -76,6 +78,6 @@ mod tests {
         let mut ready = initialize(Arc::new(cloud), context, &background);
         ready.wait_for(|state| *state == Some(Err("no network".to_owned()))).await.unwrap();
         background.begin();
-        assert!(background.drain(Duration::from_secs(1)).await, "it ends while it waits to try again");
+        assert!(background.drain(Duration::from_secs(1)).await, "the task ends during a delay");
     }
 }

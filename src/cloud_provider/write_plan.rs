@@ -1,46 +1,46 @@
-//! The plan: all pending writes, as data. Providers and controllers create it; `/planz`, `plan`, `/reportz` and tests print
+//! Plan of all pending writes, as data. Providers and controllers create it; `/planz`, `plan`, `/reportz` and tests print
 //! it. Pure.
 //!
 //! In: decisions of a provider or a controller. Out: one [`WritePlan`]: the requests in the order in which they are sent,
-//! and the facts that make the list incomplete. A plan with entries in [`WritePlan::unread`] is incomplete, and says so.
+//! and the facts that make the list incomplete. A plan with entries in [`WritePlan::unread`] is incomplete.
 
 use std::{collections::BTreeSet, fmt};
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// The method of deletions, for clouds and the API server.
+/// Method of deletions, for clouds and the API server.
 pub const DELETE: &str = "DELETE";
-/// The method of writes to the API server.
+/// Method of writes to the API server.
 pub const PATCH: &str = "PATCH";
-/// The method of actions.
+/// Method of actions on resources.
 pub const POST: &str = "POST";
-/// The method of writes of whole documents.
+/// Method of writes of whole documents.
 pub const PUT: &str = "PUT";
 
-/// Request that changes something.
+/// Planned request that changes a resource of the cloud or a Kubernetes object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PlannedWrite {
-    /// Kind of the change, in few words that do not vary: a label of the metric.
+    /// Kind of the change, e.g. `load_balancer`. It is a label value of a metric, so it must be one of few constants.
     pub kind: &'static str,
     /// `PUT`, `PATCH`, `POST`, `DELETE`.
     pub method: &'static str,
-    /// Path of the document or object.
+    /// Path of the resource or object.
     pub target: String,
     /// Reasons, one line each.
     pub reasons: Vec<String>,
-    /// For which Services or Nodes.
+    /// Services or Nodes that need the write.
     #[serde(rename = "for")]
     pub subjects: Vec<String>,
-    /// Whether it only removes resources that are no longer desired.
+    /// Whether the write only removes resources that are no longer desired.
     pub leftover: bool,
-    /// Whether it is sent once the writes before it are done, and planned again on the responses to them.
+    /// Whether the write is sent after the preceding writes, and is planned again from their responses.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub then: bool,
-    /// Current document, where it is known.
+    /// Current document; `None` if it is unknown or does not exist.
     #[serde(skip)]
     pub before: Option<Value>,
-    /// Document to send; `None` for deletions and where the request is built from a later read.
+    /// Document to send; `None` for deletions, and if the request is built from a later read.
     #[serde(skip)]
     pub after: Option<Value>,
 }
@@ -68,10 +68,10 @@ impl PlannedWrite {
     }
 
     /// Returns ` (for default/web)`, with at most three names; empty without subjects.
-    pub fn on_whose_behalf(&self) -> String {
-        const NAMED: usize = 3;
-        let named = self.subjects[..self.subjects.len().min(NAMED)].join(", ");
-        match self.subjects.len().saturating_sub(NAMED) {
+    pub fn subject_suffix(&self) -> String {
+        const MAX_NAMES: usize = 3;
+        let named = self.subjects[..self.subjects.len().min(MAX_NAMES)].join(", ");
+        match self.subjects.len().saturating_sub(MAX_NAMES) {
             _ if named.is_empty() => String::new(),
             0 => format!(" (for {named})"),
             more => format!(" (for {named} and {more} more)"),
@@ -79,10 +79,10 @@ impl PlannedWrite {
     }
 }
 
-/// `PUT /subscriptions/…: why; and why (for default/web)`.
+/// Format: `PUT /subscriptions/…: reason; another reason (for default/web)`.
 impl fmt::Display for PlannedWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}{}", self.request(), self.reasons.join("; "), self.on_whose_behalf())
+        write!(f, "{}: {}{}", self.request(), self.reasons.join("; "), self.subject_suffix())
     }
 }
 
@@ -91,13 +91,13 @@ impl fmt::Display for PlannedWrite {
 pub struct WritePlan {
     /// Requests, in the order in which they are sent.
     pub writes: Vec<PlannedWrite>,
-    /// Consequences of the cloud's responses, one line each: the requests above are not the last ones.
+    /// Further writes that depend on the responses of the cloud, one line each.
     pub later: BTreeSet<String>,
     /// Services that are not served until a user changes something, with reasons.
     pub refused: BTreeSet<String>,
     /// Resources that are kept although they are no longer desired, with reasons.
     pub retained: BTreeSet<String>,
-    /// Failed reads, whose writes are therefore unknown.
+    /// Failed reads, with reasons. The writes that depend on them are missing.
     pub unread: BTreeSet<String>,
     /// Further facts, one line each, such as how full a load balancer is.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -105,12 +105,12 @@ pub struct WritePlan {
 }
 
 impl WritePlan {
-    /// Creates a plan that could not be made.
+    /// Creates a plan without writes because reading `subject` failed.
     pub fn unread(subject: impl Into<String>) -> Self {
         Self { unread: BTreeSet::from([subject.into()]), ..Self::default() }
     }
 
-    /// Takes in another plan.
+    /// Appends another plan, whose writes follow those of this plan.
     pub fn extend(&mut self, other: Self) {
         self.writes.extend(other.writes);
         self.later.extend(other.later);
@@ -125,7 +125,7 @@ impl WritePlan {
         self.unread.is_empty()
     }
 
-    /// Returns `true` if something is written, now or later.
+    /// Returns `true` if the plan has writes, or expects further writes after responses of the cloud.
     pub fn has_changes(&self) -> bool {
         !self.writes.is_empty() || !self.later.is_empty()
     }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_goes_is_told_from_what_comes_or_changes() {
+    fn removals_differ_from_additions_and_changes() {
         let before = json!({"rules": [{"name": "a", "port": 1}, {"name": "b", "from": ["x", "y"]}], "tags": {"k": "v"}});
         for (after, expected) in [
             (before.clone(), true),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_names_what_it_does_why_and_for_whom() {
+    fn a_write_prints_its_request_reasons_and_subjects() {
         let write = PlannedWrite::patch("node", "/api/v1/nodes/n".to_owned(), "set labels", json!({}));
         assert_eq!(write.to_string(), "PATCH /api/v1/nodes/n: set labels");
         let many = PlannedWrite { subjects: ["a", "b", "c", "d"].map(str::to_owned).into(), ..write };
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_lacks_something_is_not_complete() {
+    fn a_plan_with_failed_reads_is_incomplete() {
         let mut plan = WritePlan::default();
         assert!(plan.is_complete() && !plan.has_changes());
         plan.extend(WritePlan::unread("the security group: HTTP 403"));

@@ -1,10 +1,10 @@
-//! Zones and regions, for providers that offer [`super::Instances`] rather than [`super::InstancesV2`].
+//! Zones and regions, for providers that implement [`super::Instances`] instead of [`super::InstancesV2`].
 
 use async_trait::async_trait;
 
 use super::CloudResult;
 
-/// A failure domain and the region it lies in. Empty means "not known".
+/// Failure domain and region of an instance. An empty name means that it is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Zone {
     /// Name of the failure domain.
@@ -14,10 +14,12 @@ pub struct Zone {
 }
 
 /// Zones of a cloud. Upstream: `cloud.go`, `Zones`.
+///
+/// The errors are those of [`InstancesV2`](super::InstancesV2).
 #[async_trait]
 pub trait Zones: Send + Sync {
-    /// Returns the zone of the instance with this provider ID.
+    /// Returns the zone of the instance with this provider ID. Upstream: `GetZoneByProviderID`.
     async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone>;
-    /// Returns the zone of the node called `name`.
+    /// Returns the zone of the instance of the Node `name`. Upstream: `GetZoneByNodeName`.
     async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone>;
 }

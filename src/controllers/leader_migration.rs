@@ -1,4 +1,4 @@
-//! Under which lease each controller runs while controllers move between two managers. Pure.
+//! Lease of each controller while controllers move between two managers. Pure.
 //!
 //! In: the configuration of the migration, and a controller's names. Out: the lease. Upstream: `k8s.io/controller-manager/pkg/leadermigration`.
 
@@ -16,27 +16,26 @@ const FORMER_NODE_IPAM: &str = "nodeipam";
 pub struct LeaderMigration {
     /// Name of the second lease, in the namespace of the first.
     pub lease_name: String,
-    /// The controllers that move.
     pub controllers: Vec<MigratingController>,
 }
 
-/// A controller that moves.
+/// Controller that is moved from one manager to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigratingController {
-    /// Any name of the controller.
+    /// Canonical name of the controller, its alias, or its name in kube-controller-manager.
     pub name: String,
-    /// The program that runs it, or `*`.
+    /// Program that runs the controller, or `*` for any.
     pub component: String,
 }
 
-/// The lease that a controller runs under.
+/// Lease that a controller needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControllerLease {
     /// `--leader-elect-resource-name`.
     Main,
     /// Lease whose name is [`LeaderMigration::lease_name`].
     Migration,
-    /// None here: this other program runs the controller.
+    /// No lease of this process: the named program runs the controller.
     Elsewhere(String),
 }
 
@@ -53,7 +52,7 @@ impl Default for LeaderMigration {
 }
 
 impl LeaderMigration {
-    /// Returns the lease of the controller with these names. The first entry that names it decides.
+    /// Returns the lease of the controller with these names: that of the first entry that names it, else [`ControllerLease::Main`].
     pub fn lease_of(&self, names: &ControllerNames) -> ControllerLease {
         match self.controllers.iter().find(|entry| is_named(names, &entry.name)) {
             None => ControllerLease::Main,
@@ -113,17 +112,17 @@ mod tests {
         }
     }
 
-    /// All names by which a file may call a controller.
-    fn known_names() -> Vec<&'static str> {
+    /// Returns all names that a configuration file may use for a controller.
+    fn accepted_names() -> Vec<&'static str> {
         let all = TABLE.iter().flat_map(|names| [names.canonical, names.alias]);
         all.chain(["service-controller", "route-controller", "nodeipam"]).collect()
     }
 
     #[test]
-    fn no_name_means_two_controllers() {
-        for name in known_names() {
-            let meant: Vec<_> = TABLE.iter().filter(|names| is_named(names, name)).map(|names| names.canonical).collect();
-            assert_eq!(meant.len(), 1, "{name}: {meant:?}");
+    fn each_name_matches_one_controller() {
+        for name in accepted_names() {
+            let matches: Vec<_> = TABLE.iter().filter(|names| is_named(names, name)).map(|names| names.canonical).collect();
+            assert_eq!(matches.len(), 1, "{name}: {matches:?}");
         }
         for shared in ["node-controller", "", "*", "deployment"] {
             assert!(!TABLE.iter().any(|names| is_named(names, shared)), "{shared}");

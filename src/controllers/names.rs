@@ -5,11 +5,11 @@
 /// Names of one controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerNames {
-    /// In `--controllers`, health checks and logs.
+    /// Name in `--controllers`, health checks and logs.
     pub canonical: &'static str,
     /// Older name, also accepted by `--controllers`.
     pub alias: &'static str,
-    /// User agent, and ServiceAccount with `--use-service-account-credentials`.
+    /// User agent, and ServiceAccount if `--use-service-account-credentials` is set.
     pub client: &'static str,
     /// Value of the label of `running_managed_controllers`.
     pub metric: &'static str,
@@ -17,7 +17,7 @@ pub struct ControllerNames {
     pub event_source: &'static str,
 }
 
-/// The node-ipam controller. Upstream has no older name for it; kube-controller-manager calls its own one like the alias.
+/// Names of the node-ipam controller. Upstream has no older name; the alias is the name in kube-controller-manager.
 pub const NODE_IPAM: ControllerNames = ControllerNames {
     canonical: "node-ipam",
     alias: "node-ipam-controller",

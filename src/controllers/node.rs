@@ -49,6 +49,7 @@ use crate::{
 /// thousands of Nodes would take tens of MiB.
 const WRITES_AT_ONCE: usize = 128;
 
+/// Controller that initializes Nodes. Upstream: `CloudNodeController`.
 pub struct NodeController {
     context: ControllerContext,
     config: NodeControllerConfig,
@@ -58,7 +59,7 @@ pub struct NodeController {
     address_queue: ReconcileQueue<ObjectKey>,
     metadata_batcher: Arc<MetadataBatcher>,
     address_batcher: Arc<MetadataBatcher>,
-    /// Resource versions that this controller has replaced; while the store still shows one, it is behind.
+    /// Resource versions that this controller has replaced; while the store still has one, it is behind.
     replaced: Mutex<HashMap<ObjectKey, Vec<String>>>,
     /// Permits to write an initialization.
     writes: Semaphore,
@@ -71,7 +72,11 @@ pub struct NodeController {
 }
 
 impl NodeController {
-    /// Subscribes to Nodes; does nothing before it is run. If there is a pool, its patches also set pod CIDRs.
+    /// Creates the controller and subscribes to Nodes. With `pod_cidrs`, the patches that initialize Nodes also set pod CIDRs.
+    ///
+    /// # Errors
+    ///
+    /// The provider offers neither `InstancesV2` nor `Instances`.
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -83,13 +88,13 @@ impl NodeController {
         let make = |name, backoff| ReconcileQueue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
         let slow = KeyBackoff { base: Duration::from_secs(1), max: config.status_update_frequency };
         let queue = make("Nodes", config.backoff);
-        let feed = queue.clone();
+        let enqueue_handle = queue.clone();
         let kinds = Arc::clone(&provider);
         informers.nodes.subscribe(move |change| {
             let key = ObjectKey::of(change.object().as_ref());
             match (plan::priority(change, config.reconciles_beta_labels(), |node| kind_of(kinds.as_ref(), node)), change) {
-                (Some(priority), _) => feed.add(key, priority),
-                (None, ObjectChange::Deleted(_)) => feed.forget(&key),
+                (Some(priority), _) => enqueue_handle.add(key, priority),
+                (None, ObjectChange::Deleted(_)) => enqueue_handle.forget(&key),
                 (None, _) => {}
             }
         });
@@ -110,7 +115,7 @@ impl NodeController {
         }))
     }
 
-    /// Returns the Nodes of this cloud.
+    /// Returns the Nodes that do not belong to another cloud.
     fn own_nodes(&self) -> Vec<Arc<Node>> {
         let mut nodes = self.nodes.list();
         nodes.retain(|node| !self.provider.is_foreign(node));
@@ -169,7 +174,7 @@ impl Controller for NodeController {
         unsettled.extend(self.address_queue.unsettled());
         let facts = BTreeMap::from([
             ("nodes".to_owned(), self.nodes.len().to_string()),
-            ("nodes that wait for initialisation".to_owned(), waiting.to_string()),
+            ("uninitialized nodes".to_owned(), waiting.to_string()),
         ]);
         ControllerStatus {
             problem: self.forbidden.lock().clone(),

@@ -3,7 +3,7 @@
 //!
 //! In: Nodes, from a list of its own at the start and from the watch. Out: `spec.podCIDR` and `spec.podCIDRs`, events.
 //! Allocations are rebuilt from that list, so there is no persistent state; which block is next is a pure function of the
-//! allocations (`allocations`, `cidr_set`). Where a node controller runs in the same process, the patch that initializes a
+//! allocations (`allocations`, `cidr_set`). If a node controller runs in the same process, the patch that initializes a
 //! Node sets its pod CIDRs ([`PodCidrPool::spec_for`]); all other Nodes get a patch of their own.
 //!
 //! No CIDR is allocated twice:
@@ -12,8 +12,8 @@
 //!   (`PodCidrPool::quarantine`).
 //! - A patch carries the version of the Node that it was decided on, so a late or outdated patch conflicts.
 //! - A block remains the Node's until the API server rejects the patch. A missing response keeps it.
-//! - A Node is identified by its UID. Its blocks are released when the watch shows its deletion, or a read does if the watch
-//!   shows only some Nodes.
+//! - A Node is identified by its UID. Its blocks are released when the watch reports its deletion, or a read does if the watch
+//!   hides some Nodes.
 
 mod allocations;
 mod cidr_set;
@@ -50,10 +50,11 @@ use crate::{
     },
 };
 
-/// Concurrent patches. Upstream: `cidrUpdateWorkers`.
+/// Number of concurrent patches. Upstream: `cidrUpdateWorkers`.
 const WRITERS: usize = 30;
-/// Between two tries to read all Nodes, and how long they go on. Upstream: `nodePollInterval`, which it waits before the first one, too.
+/// Interval between attempts to read all Nodes. Upstream: `nodePollInterval`, which also delays the first one.
 const READ_PERIOD: Duration = Duration::from_secs(10);
+/// Time after which the attempts to read all Nodes end.
 const READ_LIMIT: Duration = Duration::from_secs(600);
 /// Time within which the API server may still execute requests of a leader that has ended. kube-apiserver:
 /// `--request-timeout`.
@@ -62,7 +63,7 @@ const LATE_WRITES: Duration = Duration::from_secs(60);
 /// Reason why the controller cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeIpamError {
-    #[error("--cluster-cidr is empty, but pod CIDRs are to be allocated: give one CIDR, or one per address family")]
+    #[error("--cluster-cidr is empty, but --allocate-node-cidrs is set: give one CIDR, or one per address family")]
     NoClusterCidr,
     #[error("--cluster-cidr has {0} and {1}, which are of the same address family: one IPv4 and one IPv6 CIDR are accepted")]
     SameFamily(IpNet, IpNet),
@@ -71,12 +72,13 @@ pub enum NodeIpamError {
     #[error("--node-cidr-mask-size-{family}={mask}: {error}", family = if cluster.addr().is_ipv4() { "ipv4" } else { "ipv6" })]
     Mask { cluster: IpNet, mask: u8, error: CidrSetError },
     #[error(
-        "cloud provider {0:?} does not say how large the pod CIDRs of a Node are, which --cidr-allocator-type=CloudAllocator needs: \
+        "cloud provider {0:?} does not report the sizes of pod CIDRs, which --cidr-allocator-type=CloudAllocator needs: \
          choose RangeAllocator"
     )]
     MasksUnsupported(String),
 }
 
+/// Controller that allocates the pod CIDRs of Nodes. Upstream: `nodeipam.Controller` of cloud-provider-azure.
 pub struct NodeIpamController {
     context: ControllerContext,
     config: NodeIpamConfig,
@@ -85,19 +87,26 @@ pub struct NodeIpamController {
     pool: Arc<PodCidrPool>,
     /// Source of block sizes, with the cloud allocator only.
     masks: Option<Arc<dyn PodCidrMasks>>,
-    /// Whether a node controller of this process takes pod CIDRs along.
-    merges: bool,
+    /// Whether a node controller of this process sets pod CIDRs in the patches that initialize Nodes.
+    has_node_controller: bool,
     last_reclaim: Mutex<Option<Instant>>,
 }
 
 impl NodeIpamController {
-    /// Subscribes to Nodes. `merges`: a node controller of this process takes pod CIDRs along.
+    /// Creates the controller and subscribes to Nodes.
+    ///
+    /// With `has_node_controller`, a node controller of this process must be built with [`Self::pool`]; its patches then set the pod
+    /// CIDRs of uninitialized Nodes.
+    ///
+    /// # Errors
+    ///
+    /// `--cluster-cidr` or the mask sizes are not usable, or the provider does not support the allocator.
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
         provider: &dyn CloudProvider,
         config: NodeIpamConfig,
-        merges: bool,
+        has_node_controller: bool,
     ) -> Result<Arc<Self>, NodeIpamError> {
         check(&config)?;
         let masks = provider.pod_cidr_masks();
@@ -110,7 +119,16 @@ impl NodeIpamController {
             Arc::new(PodCidrPool::new(config.clone(), queue.clone(), Arc::clone(&context.metrics), context.events.clone()));
         subscribe(informers, queue.clone(), Arc::clone(&pool));
         let (context, nodes) = (context.clone(), informers.nodes.store());
-        Ok(Arc::new(Self { context, config, nodes, queue, pool, masks, merges, last_reclaim: Mutex::default() }))
+        Ok(Arc::new(Self {
+            context,
+            config,
+            nodes,
+            queue,
+            pool,
+            masks,
+            has_node_controller,
+            last_reclaim: Mutex::default(),
+        }))
     }
 
     /// Returns the pool that the node controller allocates from.
@@ -118,7 +136,7 @@ impl NodeIpamController {
         Arc::clone(&self.pool)
     }
 
-    /// Reads what Nodes have until it can be taken in; `false` when that takes too long.
+    /// Reads the pod CIDRs of all Nodes and opens the pool. Returns `false` if no attempt succeeds within [`READ_LIMIT`].
     async fn open(&self) -> bool {
         let started = Instant::now();
         loop {
@@ -131,11 +149,11 @@ impl NodeIpamController {
                     return true;
                 }
                 Err(ReadError::Refused(problem)) => {
-                    tracing::error!(problem, "no pod CIDRs are given out");
+                    tracing::error!(problem, "no pod CIDRs are allocated");
                     self.pool.decide(PoolPhase::Refused(problem));
                 }
                 Err(ReadError::Failed(error)) => {
-                    tracing::warn!(error, "cannot list Nodes, trying again");
+                    tracing::warn!(error, "cannot list Nodes; retrying");
                     self.pool.decide(PoolPhase::Refused(format!("Nodes cannot be listed: {error}")));
                     if started.elapsed() >= READ_LIMIT {
                         return false;
@@ -167,7 +185,7 @@ impl NodeIpamController {
     }
 }
 
-/// Reason why the pool stays closed.
+/// Reason why the pool remains closed.
 enum ReadError {
     /// Nodes cannot be listed.
     Failed(String),
@@ -181,7 +199,7 @@ fn subscribe(informers: &mut Informers, queue: ReconcileQueue<ObjectKey>, pool: 
         match change {
             ObjectChange::Deleted(node) => {
                 queue.forget(&key);
-                pool.vanished(node);
+                pool.on_removed(node);
             }
             ObjectChange::Added(node) | ObjectChange::Updated { new: node, .. } => pool.observe(node),
         }
@@ -228,10 +246,10 @@ impl Controller for NodeIpamController {
     fn status(&self) -> ControllerStatus {
         let phase = self.pool.phase();
         let problem = match &phase {
-            PoolPhase::Refused(problem) => Some(format!("no pod CIDRs are given out: {problem}")),
+            PoolPhase::Refused(problem) => Some(format!("no pod CIDRs are allocated: {problem}")),
             _ => None,
         };
-        let mut facts = BTreeMap::from([("pod CIDRs".to_owned(), shown(&phase).to_owned())]);
+        let mut facts = BTreeMap::from([("pod CIDRs".to_owned(), describe(&phase).to_owned())]);
         facts.extend(self.pool.facts());
         ControllerStatus { problem, unsettled: self.queue.unsettled(), facts, ..ControllerStatus::default() }
     }
@@ -242,13 +260,13 @@ impl Controller for NodeIpamController {
     }
 }
 
-fn shown(phase: &PoolPhase) -> &'static str {
+fn describe(phase: &PoolPhase) -> &'static str {
     match phase {
-        PoolPhase::Closed => "given out by the leader",
-        PoolPhase::Reading => "those that Nodes have are being read",
-        PoolPhase::Quarantined => "not given out while writes of the former leader may be under way",
-        PoolPhase::Refused(_) => "not given out",
-        PoolPhase::Open => "given out",
+        PoolPhase::Closed => "allocated by the leader",
+        PoolPhase::Reading => "being read from Nodes",
+        PoolPhase::Quarantined => "not allocated while writes of the former leader may be in flight",
+        PoolPhase::Refused(_) => "not allocated",
+        PoolPhase::Open => "allocated",
     }
 }
 

@@ -43,6 +43,7 @@ use crate::{
     },
 };
 
+/// Controller that deletes Nodes without an instance. Upstream: `CloudNodeLifecycleController`.
 pub struct NodeLifecycleController {
     context: ControllerContext,
     config: NodeLifecycleControllerConfig,
@@ -59,7 +60,11 @@ pub struct NodeLifecycleController {
 }
 
 impl NodeLifecycleController {
-    /// Takes the store of Nodes; does nothing before it is run.
+    /// Creates the controller on the store of Nodes.
+    ///
+    /// # Errors
+    ///
+    /// The provider offers neither `InstancesV2` nor `Instances`.
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -98,7 +103,7 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Returns `true` if `node` is checked every period. Nodes of other clouds are left to their own controllers.
+    /// Returns `true` if `node` is checked every period. Nodes of other clouds are not checked.
     fn is_due(&self, node: &Node) -> bool {
         (!is_ready(node) || taints::has_shutdown(node)) && !self.provider.is_foreign(node)
     }
@@ -110,7 +115,7 @@ impl NodeLifecycleController {
         }
     }
 
-    /// Returns the input of a decision now, with the UIDs of all Nodes.
+    /// Returns the input of a decision at the current time. `nodes` are the UIDs of all Nodes.
     fn input<'a>(&'a self, nodes: &'a BTreeSet<String>) -> TrackerInput<'a> {
         TrackerInput { nodes, now: self.context.clock.now(), config: &self.config }
     }
@@ -128,8 +133,8 @@ impl Controller for NodeLifecycleController {
     }
 
     fn status(&self) -> ControllerStatus {
-        let crowd = self.tracker.lock().mass_deletion(self.input(&self.uids.load()));
-        let held_back = crowd.map_or_else(|| "no".to_owned(), |crowd| crowd.to_string());
+        let missing_count = self.tracker.lock().mass_deletion(self.input(&self.uids.load()));
+        let held_back = missing_count.map_or_else(|| "no".to_owned(), |missing_count| missing_count.to_string());
         ControllerStatus {
             problem: self.forbidden.lock().clone(),
             unsettled: self.queue.unsettled(),

@@ -1,4 +1,4 @@
-//! Limits how often a field is restored over which another writer fights. Pure.
+//! Rate limit for the restoration of a field that another writer keeps changing. Pure.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use tokio::time::Instant;
 
 use crate::runtime::backoff::ExponentialBackoff;
 
-/// Pauses between restorations of one object.
+/// Delays between restorations of one object.
 const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_secs(5), Duration::from_secs(300));
-/// After so long without a restoration, the next one is immediate again.
+/// Time without a restoration after which the next one is immediate again.
 pub(super) const QUIET_TIME: Duration = Duration::from_secs(3600);
 
-/// The last restoration of an object.
+/// Last restoration of an object.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Restoration {
     at: Instant,
-    /// Least time until the next one.
+    /// Minimum time until the next restoration.
     pause: Duration,
 }
 
 impl Restoration {
-    /// Returns the restoration that happens `now`, after `previous`.
+    /// Creates the restoration at `now`. A recent `previous` one doubles the pause, up to 5 minutes.
     pub fn after(previous: Option<Self>, now: Instant) -> Self {
         let recent = previous.filter(|previous| previous.is_recent(now));
         Self { at: now, pause: PAUSE.after(recent.map(|recent| recent.pause)) }
     }
 
-    /// Returns the time until the next one.
+    /// Returns the time until the next restoration is allowed.
     pub fn remaining(&self, now: Instant) -> Duration {
         (self.at + self.pause).saturating_duration_since(now)
     }
 
-    /// Returns `true` if the next one is another step of the same fight.
+    /// Returns `true` if a restoration at `now` would continue the same conflict.
     pub fn is_recent(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.at) < QUIET_TIME
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_while_another_writer_fights() {
+    async fn pauses_grow_while_another_writer_interferes() {
         let mut now = Instant::now();
         let mut last = None;
         let mut pauses = Vec::new();

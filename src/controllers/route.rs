@@ -4,8 +4,8 @@
 //!
 //! In: changes of Nodes, and a slow resync. Out: at most one list and one batch of changes at the provider per reconcile,
 //! conditions, events. There is one key for everything: a change makes it due after [`GATHERING_DELAY`], so that a burst of
-//! new nodes is one batch. Failures are repeated with backoff, all together; a change of a node cuts the backoff short, and
-//! because every reconcile treats all nodes, none waits for a failing one.
+//! new nodes is one batch. All failures are retried together, with backoff. A change of a node cuts the backoff short. Because
+//! every reconcile covers all nodes, none waits for a failing one.
 //!
 //! Upstream: `controllers/route/route_controller.go`, in the form of KEP-5237 (watch instead of a list every 10 s).
 //! Differences:
@@ -13,12 +13,12 @@
 //! - CIDRs are compared by their meaning: `10.0.0.1/24` is `10.0.0.0/24`, `FD00::/64` is `fd00::/64`. Upstream compares
 //!   texts.
 //! - Deletions always come before creations; upstream waits for them only where routes carry node addresses.
-//! - A blackhole never counts as the route of its node: it is replaced at once. Upstream deletes it and marks the node
+//! - A blackhole never counts as the route of its node: it is replaced immediately. Upstream deletes it and marks the node
 //!   ready.
 //! - A CIDR that a node lists twice is one route; upstream creates it twice.
-//! - A node without pod CIDRs makes no work when it appears or changes.
+//! - A node without pod CIDRs causes no reconcile when it appears or changes.
 //! - External changes to a route between two reconciles are reported, counted and reverted.
-//! - Work that the provider does on its own or defers is not reported as a failure (see [`CloudError`]'s variants).
+//! - Work that another component does, or that the provider defers, is not reported as a failure (see [`CloudError`]'s variants).
 
 mod condition_repair;
 pub(crate) mod config;
@@ -56,15 +56,16 @@ use crate::{
     },
 };
 
-/// Time that the first of several changes waits for the others.
+/// Time for which the first of several changes waits for others.
 pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
 
-/// Most conditions that are repaired at once.
+/// Number of conditions that are repaired concurrently.
 const MAX_CONDITION_REPAIRS: usize = 20;
 
-/// The only key: all routes of the cluster.
+/// Only key of the queue, for all routes of the cluster.
 const ALL_ROUTES: &str = "routes";
 
+/// Controller that keeps routes to Nodes in the cloud. Upstream: `RouteController`.
 pub struct RouteController {
     queue: ReconcileQueue<&'static str>,
     /// Nodes whose condition changed.
@@ -74,14 +75,18 @@ pub struct RouteController {
     routes: Arc<dyn Routes>,
     nodes: InformerStore<Node>,
     config: RouteControllerConfig,
-    /// Of the last reconcile, for status pages.
+    /// Result of the last reconcile, for status pages and drift detection.
     last_reconcile: Mutex<LastRouteReconcile>,
-    /// The last repair of the condition of each Node that another writer changed.
+    /// Last repair of the condition of each Node that another writer changed.
     condition_repairs: Mutex<HashMap<ObjectKey, Restoration>>,
 }
 
 impl RouteController {
-    /// Subscribes to the informers.
+    /// Creates the controller and subscribes to Nodes.
+    ///
+    /// # Errors
+    ///
+    /// The provider has no routes, or `--cluster-cidr` is not usable.
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
@@ -210,14 +215,14 @@ mod tests {
         Arc::new(serde_json::from_value(node).unwrap())
     }
 
-    fn labelled(cidrs: &[&str]) -> Arc<Node> {
+    fn labeled(cidrs: &[&str]) -> Arc<Node> {
         let mut node = Node::clone(&node(cidrs, "1.1.1.1", "True"));
         node.metadata.labels = Some([("managed".to_owned(), "false".to_owned())].into());
         Arc::new(node)
     }
 
     #[test]
-    fn which_changes_concern_routes() {
+    fn changes_of_cidrs_addresses_and_labels_concern_routes() {
         let before = node(&["10.0.0.0/24"], "1.1.1.1", "True");
         let bare = node(&[], "1.1.1.1", "True");
         let updated = |old: &Arc<Node>, new: Arc<Node>| ObjectChange::Updated { old: Arc::clone(old), new };
@@ -227,8 +232,8 @@ mod tests {
             ("deleted", ObjectChange::Deleted(Arc::clone(&before)), true),
             ("address changed", updated(&before, node(&["10.0.0.0/24"], "2.2.2.2", "True")), true),
             ("address changed without CIDR", updated(&bare, node(&[], "2.2.2.2", "True")), false),
-            ("label changed", updated(&before, labelled(&["10.0.0.0/24"])), true),
-            ("label changed without CIDR", updated(&bare, labelled(&[])), false),
+            ("label changed", updated(&before, labeled(&["10.0.0.0/24"])), true),
+            ("label changed without CIDR", updated(&bare, labeled(&[])), false),
             ("CIDR changed", updated(&before, node(&["10.0.1.0/24"], "1.1.1.1", "True")), true),
             ("CIDR assigned", updated(&bare, node(&["10.0.1.0/24"], "1.1.1.1", "True")), true),
             ("CIDR withdrawn", updated(&before, Arc::clone(&bare)), true),
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn which_cluster_cidrs_are_accepted() {
+    fn at_most_one_cluster_cidr_per_family_is_accepted() {
         let cidrs = |list: &[&str]| -> Vec<IpNet> { list.iter().map(|cidr| cidr.parse().unwrap()).collect() };
         let check = |list: &[&str]| RouteControllerConfig { cluster_cidrs: cidrs(list), ..config(10) }.check();
         let (a, b, c) = ("10.0.0.0/8", "fd00::/48", "11.0.0.0/8");

@@ -1,16 +1,16 @@
-//! The service controller: gives every Service of type LoadBalancer its load balancer.
+//! Service controller: reconciles the load balancer of every Service of type LoadBalancer.
 //!
 //! ```text
 //! Service changes ─► queue "service" ─► plan::decide(Service, applied, hosts) ─► Ensure | UpdateHosts | Cleanup | …
-//! labels that the provider reads, of a Service or its Namespace ─► queue "service"
-//! Node changes ─► queue "node" (gathers a second) ─► which load balancers have other hosts? ─► queue "service"
-//!             └─► queue "hosts" (gathers a second) ─► the hosts of all load balancers, whatever becomes of Services
-//! what the provider alone sees ─► queue "hosts"
+//! changes of labels that the provider reads, of a Service or its Namespace ─► queue "service"
+//! Node changes ─► queue "node" (after 1 s) ─► Services whose load balancers have other hosts ─► queue "service"
+//!             └─► queue "hosts" (after 1 s) ─► sync of the hosts of all load balancers, independently of Services
+//! changes that only the provider observes ─► queue "hosts"
 //! ```
 //!
-//! In: Services and Nodes from the stores. Out: calls of [`crate::cloud_provider::LoadBalancer`], one for a Service at a time, for
-//! many Services at once; patches of the Services' status (finalizer, ingress, condition); events. What was last *applied* is
-//! remembered per Service and compared with the store, so that no change is lost however events come.
+//! In: Services and Nodes from the stores. Out: calls of [`crate::cloud_provider::LoadBalancer`], one at a time per Service and many
+//! in parallel; patches of the Services' status (finalizer, ingress, condition); events. The state that was last applied is
+//! cached per Service and compared with the store, so that no change is lost if events are lost or reordered.
 //!
 //! Upstream: `controllers/service/controller.go`.
 
@@ -67,12 +67,16 @@ use crate::{
     status::{FailureClass, UnsettledKey},
 };
 
-/// The cloud has no load balancers: this controller cannot run.
+/// Error of a provider without load balancers, with which this controller cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the cloud provider {0:?} does not support external load balancers")]
 pub struct NoLoadBalancer(String);
 
-/// Builds the controller and subscribes it to the informers.
+/// Creates the service controller and subscribes it to the informers.
+///
+/// # Errors
+///
+/// The provider has no load balancers.
 #[expect(clippy::needless_pass_by_value, reason = "all controllers are built with the same arguments")]
 pub fn new(
     context: &ControllerContext,
@@ -126,7 +130,7 @@ fn effective_limit(requested_limit: usize, balancer: &dyn LoadBalancer) -> Optio
 
 impl ServiceController {
     fn observe_service(&self, change: &ObjectChange<Service>) {
-        let vanished = self.cache().observe(change, self.context.writer.leadership().is_leading());
+        let needs_deletion = self.cache().observe(change, self.context.writer.leadership().is_leading());
         let priority = match change {
             ObjectChange::Added(new) => plan::on_added(&self.classes, new, !self.services.status().synced),
             ObjectChange::Updated { old, new } => {
@@ -135,9 +139,9 @@ impl ServiceController {
                     *priority != ReconcilePriority::UserChange || !self.postpone_unread_change(&key, new)
                 };
                 let priority = plan::on_updated(&self.classes, old, new).filter(is_read);
-                priority.or_else(|| self.on_relabeled(old, new)).or_else(|| self.on_stripped(&key, new))
+                priority.or_else(|| self.priority_of_label_change(old, new)).or_else(|| self.priority_of_removal(&key, new))
             }
-            ObjectChange::Deleted(_) => vanished.then_some(ReconcilePriority::Deletion),
+            ObjectChange::Deleted(_) => needs_deletion.then_some(ReconcilePriority::Deletion),
         };
         let key = ObjectKey::of(change.object().as_ref());
         match (priority, change) {
@@ -147,8 +151,9 @@ impl ServiceController {
         }
     }
 
-    /// Returns `true` if a Service requests the same as in the last attempt although it changed. It is compared with the cloud later,
-    /// once for all such changes.
+    /// Returns `true` if a changed Service requests the same load balancer as in the last attempt.
+    ///
+    /// The Service is then compared with the cloud later, once for all such changes.
     fn postpone_unread_change(&self, key: &ObjectKey, new: &Arc<Service>) -> bool {
         let attempted = self.cache().attempted(key);
         let is_unread =
@@ -160,8 +165,8 @@ impl ServiceController {
         true
     }
 
-    /// Returns the priority of a label change after which a Service may need another load balancer.
-    fn on_relabeled(&self, old: &Service, new: &Service) -> Option<ReconcilePriority> {
+    /// Returns the priority of a label change after which a Service may need another load balancer, if it is one.
+    fn priority_of_label_change(&self, old: &Service, new: &Service) -> Option<ReconcilePriority> {
         let differs = || labels::differ(&self.balancer.labels_read().service, &old.metadata, &new.metadata);
         (self.classes.wants(new) && differs()).then_some(ReconcilePriority::UserChange)
     }
@@ -188,18 +193,18 @@ impl ServiceController {
             return;
         }
         self.cache().invalidate_hosts();
-        let matters = match change {
+        let affects_hosts = match change {
             ObjectChange::Added(_) | ObjectChange::Deleted(_) => true,
             ObjectChange::Updated { old, new } => predicates::should_sync_updated_node(old, new),
         };
-        if matters {
+        if affects_hosts {
             if self.context.writer.leadership().is_leading() {
                 self.cache().nodes_changed(self.context.clock.now());
             }
             self.node_changes.fetch_add(1, Ordering::SeqCst);
             self.node_queue.add_after(ALL_NODES, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
-        if matters || matches!(change, ObjectChange::Updated { old, new } if predicates::may_change_hosts(old, new)) {
+        if affects_hosts || matches!(change, ObjectChange::Updated { old, new } if predicates::may_change_hosts(old, new)) {
             self.host_changes.fetch_add(1, Ordering::SeqCst);
             self.host_queue.add_after(ALL_HOSTS, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
@@ -255,7 +260,7 @@ impl ServiceController {
     }
 
     /// Waits for the initial lists. With an empty Node store, every load balancer would lose its hosts.
-    async fn synced(&self) {
+    async fn wait_until_synced(&self) {
         self.nodes.synced().await;
         self.services.synced().await;
     }
@@ -264,7 +269,7 @@ impl ServiceController {
 impl Controller for ServiceController {
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            if shutdown.run_until_begun(self.synced()).await.is_none() {
+            if shutdown.run_until_begun(self.wait_until_synced()).await.is_none() {
                 return;
             }
             if let Some(problem) = self.balancer.problem() {
@@ -288,7 +293,7 @@ impl Controller for ServiceController {
         let hosts = self.hosts().nodes.len();
         let limit = self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         let mut facts =
-            BTreeMap::from([("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)]);
+            BTreeMap::from([("hosts".to_owned(), hosts.to_string()), ("max concurrent Services".to_owned(), limit)]);
         let services = self.queue.unsettled();
         let cache = self.cache();
         let load_balancers: BTreeMap<_, _> =
@@ -318,7 +323,7 @@ mod tests {
     use super::*;
     use crate::cloud_provider::{CloudError, CloudResult, LoadBalancerStatus};
 
-    /// Can take five Services; never asked for one.
+    /// Provider that supports five concurrent Services. No call succeeds.
     struct Five;
 
     #[async_trait]
@@ -339,14 +344,14 @@ mod tests {
             Some(5)
         }
         fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
-            (limit == 1).then_some("nobody means it")
+            (limit == 1).then_some("1 is ignored")
         }
     }
 
     #[test]
-    fn a_limit_holds_unless_the_provider_disregards_it() {
-        for (asked, most) in [(0, 5), (1, 5), (2, 2), (50, 50)] {
-            assert_eq!(effective_limit(asked, &Five), Some(most), "{asked}");
+    fn requested_limit_applies_unless_the_provider_disregards_it() {
+        for (requested_limit, expected) in [(0, 5), (1, 5), (2, 2), (50, 50)] {
+            assert_eq!(effective_limit(requested_limit, &Five), Some(expected), "{requested_limit}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Go's notation for durations, as in `1h30m` or `1.5s`: text in, [`Duration`] out, and back.
 //!
-//! The grammar is that of Go's `time.ParseDuration`. A negative duration has no meaning for any of our flags, so it is
-//! refused.
+//! The grammar is that of Go's `time.ParseDuration`. No flag accepts a negative duration, so
+//! it is an error.
 
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ const UNITS: &[(&str, u128)] = &[
 /// Go keeps nanoseconds in a signed 64-bit integer.
 const MAX: u128 = i64::MAX as u128;
 
-/// Why a text is not a duration.
+/// Error of a text that is not a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Not the notation.
-    #[error("want a duration with units h, m, s, ms, us or ns, such as 1m30s")]
+    /// Text that is not in Go's notation.
+    #[error("expected a duration with units h, m, s, ms, us or ns, such as 1m30s")]
     Syntax,
-    /// Below zero.
+    /// Duration below zero, which no flag accepts.
     #[error("a duration must not be negative")]
     Negative,
-    /// More than Go's 292 years.
-    #[error("want a duration of at most 2562047h")]
+    /// Duration above Go's maximum of 292 years.
+    #[error("expected a duration of at most 2562047h")]
     TooLong,
 }
 
-/// Reads a duration.
+/// Parses a duration in Go's notation.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     }
 }
 
-/// One number with its unit, in nanoseconds, and what follows it.
+/// Parses the first number with its unit. Returns its nanoseconds, and the rest of the text.
 fn term(text: &str) -> Result<(u128, &str), DurationError> {
     let (whole, rest) = digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
@@ -80,14 +80,14 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// `0.fraction` of a unit. Digits beyond the nanosecond of an hour cannot matter and are dropped.
+/// Returns the nanoseconds of `0.fraction` of a unit. Digits below a nanosecond, even of an hour, are ignored.
 fn fraction_of(fraction: &str, scale: u128) -> u128 {
     let digits = fraction.chars().filter_map(|c| c.to_digit(10)).take(18);
     let (sum, divisor) = digits.fold((0, 1), |(sum, divisor), digit| (sum * 10 + u128::from(digit), divisor * 10));
     sum * scale / divisor
 }
 
-/// Prints as Go's `Duration.String`: `1h30m0s`, `1.5s`, `100ms`, `0s`.
+/// Formats a duration as Go's `Duration.String` does: `1h30m0s`, `1.5s`, `100ms`, `0s`.
 pub fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     match nanos {
@@ -109,7 +109,7 @@ fn clock(nanos: u128) -> String {
     }
 }
 
-/// `value / unit` without trailing zeros. `unit` is a power of ten.
+/// Formats `value / unit` without trailing zeros. `unit` is a power of ten.
 fn decimal(value: u128, unit: u128) -> String {
     let fraction = (unit + value % unit).to_string();
     match fraction[1..].trim_end_matches('0') {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn durations_of_go_are_parsed() {
         for (text, nanos) in [
             ("0", 0),
             ("-0", 0),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses() {
+    fn texts_that_go_rejects_are_errors() {
         for text in ["", "+", "-", "5", "s", ".s", "1.5", "5d", "5 s", " 5s", "5S", "1s-1s", "--1s", "five", "1m30"] {
             assert_eq!(parse(text), Err(DurationError::Syntax), "{text}");
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_as_go_prints() {
+    fn durations_are_formatted_as_by_go() {
         for (nanos, text) in [
             (0, "0s"),
             (1, "1ns"),

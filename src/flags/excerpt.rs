@@ -1,18 +1,18 @@
-//! Values in messages, cut so that a message stays one line. Pure.
+//! Values in messages, truncated so that a message remains one line. Pure.
 
-/// Most characters of a value in a message.
-const LONGEST: usize = 64;
+/// Maximum number of characters of a value in a message.
+const MAX_LENGTH: usize = 64;
 
-/// Returns `text`, cut after 64 characters.
+/// Returns `text`, truncated after 64 characters.
 pub fn excerpt(text: &str) -> String {
-    let mut shown: String = text.chars().take(LONGEST).collect();
-    if text.chars().nth(LONGEST).is_some() {
+    let mut shown: String = text.chars().take(MAX_LENGTH).collect();
+    if text.chars().nth(MAX_LENGTH).is_some() {
         shown.push('…');
     }
     shown
 }
 
-/// Returns `text` in quotes, with escapes, cut after 64 characters.
+/// Returns `text` in quotes, with escapes, truncated after 64 characters.
 pub fn quoted(text: &str) -> String {
     format!("{:?}", excerpt(text))
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_values_are_cut_after_64_characters() {
+    fn long_values_are_truncated_after_64_characters() {
         let long = "ä".repeat(65);
         assert_eq!(excerpt(&long), format!("{}…", "ä".repeat(64)));
         assert_eq!(excerpt(&long[2..]), "ä".repeat(64));

@@ -1,39 +1,39 @@
-//! What a row of a table of flags says, and how tables are declared. In: names, kinds, defaults, texts. Out: constants.
+//! Rows of tables of flags, and the declaration of tables. In: names, types, defaults, texts. Out: constants.
 
 use std::{borrow::Cow, marker::PhantomData};
 
 use super::value::{FlagValue, InvalidFlagValue, parse_all};
 
-/// One row of the table.
+/// Row of a table of flags.
 #[derive(Debug, Clone, Copy)]
 pub struct FlagSpec {
-    /// Name without dashes.
+    /// Name, without its dashes.
     pub name: &'static str,
-    /// Other names.
+    /// Other names, also without dashes.
     pub aliases: &'static [&'static str],
-    /// Name of one letter.
+    /// Name of one letter, used with a single dash.
     pub short: Option<char>,
-    /// Stands for the value in help texts.
+    /// Placeholder of the value in help texts.
     pub placeholder: &'static str,
-    /// What the flag means when given without a value.
+    /// Value if the flag is given without one; `None` if it needs a value.
     pub implied_value: Option<&'static str>,
-    /// Whether giving it twice adds up.
+    /// Whether several occurrences are merged; otherwise the last one applies.
     pub repeated: bool,
-    /// Default, as it would be typed.
+    /// Default, as one would type it.
     pub default: &'static str,
-    /// Help text.
+    /// Description in `--help` and on the reference page; ends with a period.
     pub help: &'static str,
-    /// Reason why it means nothing here, reported at start. Upstream accepts it.
+    /// Reason why the flag has no effect, logged at start. Such flags are accepted because upstream has them.
     pub ignored: Option<&'static str>,
-    /// Whether `--help` leaves it out.
+    /// Whether `--help` omits it.
     pub hidden: bool,
-    /// Advice to the users of a deprecated flag, which `--help` leaves out.
+    /// Advice to the users of a deprecated flag, which `--help` omits.
     pub deprecated: Option<&'static str>,
     check: fn(&[String]) -> Result<String, InvalidFlagValue>,
 }
 
 impl FlagSpec {
-    /// Reads values as typed and prints what they mean.
+    /// Parses the texts of all occurrences and formats the resulting value.
     pub fn canonical(&self, texts: &[String]) -> Result<String, InvalidFlagValue> {
         (self.check)(texts)
     }
@@ -43,16 +43,15 @@ fn check<T: FlagValue>(texts: &[String]) -> Result<String, InvalidFlagValue> {
     parse_all::<T>(texts).map(|value| value.print())
 }
 
-/// A row whose type of value the compiler knows.
+/// Row of a table of flags with the type of its value.
 #[derive(Debug)]
 pub struct TypedFlag<T> {
-    /// The row.
     pub spec: FlagSpec,
     value: PhantomData<fn() -> T>,
 }
 
 impl<T: FlagValue> TypedFlag<T> {
-    /// A row that is shown and has an effect.
+    /// Creates a flag that is visible and has an effect.
     pub const fn new(name: &'static str, default: &'static str, help: &'static str) -> Self {
         let spec = FlagSpec {
             name,
@@ -71,48 +70,47 @@ impl<T: FlagValue> TypedFlag<T> {
         Self { spec, value: PhantomData }
     }
 
-    /// Accepted without effect, for this reason.
+    /// Marks the flag as accepted without effect, for this reason.
     pub const fn ignored(mut self, reason: &'static str) -> Self {
         self.spec.ignored = Some(reason);
         self
     }
 
-    /// Left out of `--help`.
+    /// Omits the flag from `--help`.
     pub const fn hidden(mut self) -> Self {
         self.spec.hidden = true;
         self
     }
 
-    /// Whoever uses it is told this.
+    /// Marks the flag as deprecated. The advice is logged if it is used.
     pub const fn deprecated(mut self, advice: &'static str) -> Self {
         self.spec.deprecated = Some(advice);
         self
     }
 
-    /// Other names.
+    /// Sets other names, without dashes.
     pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.spec.aliases = aliases;
         self
     }
 
-    /// Name of one letter.
+    /// Sets a name of one letter, used with a single dash.
     pub const fn short(mut self, letter: char) -> Self {
         self.spec.short = Some(letter);
         self
     }
 }
 
-/// Flags that belong together.
+/// Flags under one heading.
 #[derive(Debug, Clone)]
 pub struct FlagSection {
     /// Heading in `--help` and on the reference page.
     pub title: &'static str,
-    /// The flags.
     pub flags: Cow<'static, [FlagSpec]>,
 }
 
 impl FlagSection {
-    /// A section with the flags of one table.
+    /// Creates a section with the flags of one table.
     pub const fn of(title: &'static str, flags: &'static [FlagSpec]) -> Self {
         Self { title, flags: Cow::Borrowed(flags) }
     }
@@ -127,7 +125,7 @@ macro_rules! declare_flags {
             pub const $id: $crate::flags::TypedFlag<$kind> =
                 $crate::flags::TypedFlag::new($name, $default, $help)$(.$attribute($($argument)?))*;
         )*
-        /// All flags of this section.
+        /// Flags of this section.
         pub const FLAGS: &[$crate::flags::FlagSpec] = &[$($id.spec),*];
     };
 }

@@ -1,4 +1,4 @@
-//! What was typed for each flag. In: texts that were checked. Out: typed values; the default of a flag without a text. Pure.
+//! Texts of flags from the command line. In: checked texts. Out: typed values; a flag without a text has its default. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use super::{FlagSpec, FlagValue, TypedFlag, parse_all};
 pub struct FlagTexts(BTreeMap<&'static str, Vec<String>>);
 
 impl FlagTexts {
-    /// The value of a flag.
+    /// Returns the value of a flag.
     pub fn read<T: FlagValue>(&self, flag: &TypedFlag<T>) -> T {
         parse_all(&self.texts(&flag.spec)).unwrap_or_default()
     }
 
-    /// The value in the form that would be typed.
+    /// Returns the value of a flag as one would type it.
     pub fn canonical(&self, spec: &FlagSpec) -> String {
         spec.canonical(&self.texts(spec)).unwrap_or_default()
     }
 
-    /// Takes checked texts for a flag.
+    /// Sets the checked texts of a flag.
     pub fn insert(&mut self, spec: &FlagSpec, texts: Vec<String>) {
         self.0.insert(spec.name, texts);
     }
 
-    /// The texts of the flags in `specs` alone.
+    /// Returns only the texts of the flags in `specs`.
     pub fn only<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> Self {
         Self(specs.filter_map(|spec| Some((spec.name, self.0.get(spec.name)?.clone()))).collect())
     }

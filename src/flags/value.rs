@@ -1,6 +1,6 @@
-//! The kinds of values that any flag can have: how each is typed, printed, and what to say when it is wrong. Pure.
+//! Types of values that any flag can have: parser, formatter, and error text of each. Pure.
 //!
-//! Spellings are those of Go's `strconv` and of the value types in `k8s.io/component-base/cli/flag`.
+//! Notations are those of Go's `strconv` and of the value types in `k8s.io/component-base/cli/flag`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,33 +8,33 @@ use ipnet::IpNet;
 
 use super::{duration, quoted};
 
-/// A type that a flag can have.
+/// Type of the value of a flag.
 pub trait FlagValue: Sized + Default {
-    /// Stands for the value in help texts.
+    /// Placeholder of the value in help texts.
     const PLACEHOLDER: &'static str;
-    /// The value of a flag that is given without one, if that is allowed.
+    /// Value of a flag that is given without one; `None` if this is not allowed.
     const IMPLIED_VALUE: Option<&'static str> = None;
-    /// Whether giving the flag twice adds up; otherwise the last one counts.
+    /// Whether several occurrences are merged; otherwise the last one applies.
     const REPEATED: bool = false;
-    /// Reads one occurrence. The error says what is accepted.
+    /// Parses one occurrence. The error describes the accepted values.
     fn parse(text: &str) -> Result<Self, String>;
-    /// Adds a later occurrence of a repeated flag.
+    /// Merges a later occurrence of a repeated flag.
     fn merge(&mut self, later: Self) {
         *self = later;
     }
-    /// The value as the flag would be written.
+    /// Formats the value as one would type it.
     fn print(&self) -> String;
 }
 
-/// A text that is no value of its flag's kind.
+/// Text that is not a valid value of its flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidFlagValue {
     pub text: String,
-    /// What would be right.
+    /// Description of the accepted values: "expected …".
     pub accepted: String,
 }
 
-/// Reads all occurrences of a flag.
+/// Parses all occurrences of a flag.
 pub fn parse_all<T: FlagValue>(texts: &[String]) -> Result<T, InvalidFlagValue> {
     let mut value: Option<T> = None;
     for text in texts {
@@ -55,7 +55,7 @@ impl FlagValue for bool {
         match text {
             "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
             "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-            _ => Err("want true or false".to_owned()),
+            _ => Err("expected true or false".to_owned()),
         }
     }
 
@@ -68,7 +68,7 @@ impl FlagValue for i32 {
     const PLACEHOLDER: &'static str = "int";
 
     fn parse(text: &str) -> Result<Self, String> {
-        integer(text).ok_or_else(|| format!("want a whole number from {} to {}", i32::MIN, i32::MAX))
+        integer(text).ok_or_else(|| format!("expected a whole number from {} to {}", i32::MIN, i32::MAX))
     }
 
     fn print(&self) -> String {
@@ -76,7 +76,7 @@ impl FlagValue for i32 {
     }
 }
 
-/// Go's base 0: a prefix names the base, and underscores may separate digits.
+/// Parses an integer in Go's base 0: a prefix selects the base, and underscores may separate digits.
 pub(crate) fn integer(text: &str) -> Option<i32> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -100,7 +100,7 @@ impl FlagValue for f32 {
     const PLACEHOLDER: &'static str = "float";
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse().ok().filter(|number: &f32| number.is_finite()).ok_or_else(|| "want a number".to_owned())
+        text.parse().ok().filter(|number: &f32| number.is_finite()).ok_or_else(|| "expected a number".to_owned())
     }
 
     fn print(&self) -> String {
@@ -132,8 +132,9 @@ impl FlagValue for Duration {
     }
 }
 
-/// Items of a comma-separated list; `None` for a quote that does not end. An item in double quotes may contain commas, and a
-/// doubled quote stands for one, as in the CSV that pflag reads.
+/// Splits a comma-separated list as the CSV parser of pflag does; `None` if a quote is not closed.
+///
+/// An item in double quotes may contain commas, and two quotes in it are one.
 fn items(text: &str) -> Option<Vec<String>> {
     if text.is_empty() {
         return Some(Vec::new());
@@ -157,7 +158,7 @@ impl FlagValue for Vec<String> {
     const REPEATED: bool = true;
 
     fn parse(text: &str) -> Result<Self, String> {
-        items(text).ok_or_else(|| "want a comma-separated list with closed quotes".to_owned())
+        items(text).ok_or_else(|| "expected a comma-separated list with closed quotes".to_owned())
     }
 
     fn merge(&mut self, later: Self) {
@@ -175,7 +176,7 @@ impl FlagValue for Vec<i32> {
 
     fn parse(text: &str) -> Result<Self, String> {
         let numbers = text.split(',').filter(|_| !text.is_empty()).map(|item| integer(item.trim()));
-        numbers.collect::<Option<_>>().ok_or_else(|| "want a comma-separated list of whole numbers".to_owned())
+        numbers.collect::<Option<_>>().ok_or_else(|| "expected a comma-separated list of whole numbers".to_owned())
     }
 
     fn merge(&mut self, later: Self) {
@@ -193,7 +194,7 @@ impl FlagValue for Vec<IpNet> {
     fn parse(text: &str) -> Result<Self, String> {
         let networks = text.split(',').filter(|_| !text.is_empty()).map(|item| item.trim().parse::<IpNet>());
         let networks: Result<Vec<_>, _> = networks.collect();
-        let networks = networks.map_err(|_| "want comma-separated CIDRs, such as 10.244.0.0/16,fd00::/48".to_owned())?;
+        let networks = networks.map_err(|_| "expected comma-separated CIDRs, such as 10.244.0.0/16,fd00::/48".to_owned())?;
         Ok(networks.iter().map(IpNet::trunc).collect())
     }
 
@@ -202,7 +203,7 @@ impl FlagValue for Vec<IpNet> {
     }
 }
 
-/// `name=true|false` pairs.
+/// Switches by name, written as comma-separated `name=true|false` pairs.
 pub type MapStringBool = BTreeMap<String, bool>;
 
 impl FlagValue for MapStringBool {
@@ -213,7 +214,7 @@ impl FlagValue for MapStringBool {
         let mut switches = Self::new();
         for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
             let (name, value) =
-                pair.split_once('=').ok_or_else(|| format!("want name=true or name=false, not {}", quoted(pair)))?;
+                pair.split_once('=').ok_or_else(|| format!("expected name=true or name=false, not {}", quoted(pair)))?;
             let value = bool::parse(value.trim()).map_err(|accepted| format!("{accepted} for {}", quoted(name.trim())))?;
             switches.insert(name.trim().to_owned(), value);
         }

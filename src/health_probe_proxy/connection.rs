@@ -1,8 +1,8 @@
 //! Connection of a client: its PROXY header, if it has one, and then its requests.
 //!
-//! In: an accepted socket. Out: the target's responses. Every wait ends and all input is bounded: the header by
-//! [`proxy_header::LONGEST`] and [`HEAD`], heads of requests by [`HEAD_LIMIT`] and [`HEAD`], which bounds the pause before
-//! the next request too.
+//! In: an accepted socket. Out: the target's responses. All waits and all input are bounded: the header by
+//! [`proxy_header::LONGEST`] and [`HEAD_TIMEOUT`], heads of requests by [`HEAD_LIMIT`] and [`HEAD_TIMEOUT`], which also bounds the
+//! pause before the next request.
 
 use std::{convert::Infallible, io, net::IpAddr, pin::pin, time::Duration};
 
@@ -22,15 +22,15 @@ use super::{
 };
 use crate::runtime::shutdown::Shutdown;
 
-/// For the PROXY header, and for each head of a request from the end of the last answer on.
-const HEAD: Duration = Duration::from_secs(10);
-/// Bytes of a request's head: the least that hyper works with, and many times a probe's.
+/// Time limit of the PROXY header, and of each head of a request, counted from the end of the previous response.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of bytes of a request's head: the minimum of hyper, and many times that of a probe.
 const HEAD_LIMIT: usize = 8 * 1024;
 
-/// A connection's life. A client that takes no answers gives its place back then.
-const LIFETIME: Duration = Duration::from_secs(300);
-/// Time for requests in flight at its end.
-const LAST: Duration = Duration::from_secs(10);
+/// Maximum lifetime of a connection, after which a client that reads no responses loses its slot.
+const MAX_LIFETIME: Duration = Duration::from_secs(300);
+/// Time that requests in flight get at the end of that lifetime.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 type ServeError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -41,8 +41,8 @@ pub(super) async fn serve(
     target: ProbeTarget,
     stop: &Shutdown,
 ) -> Result<(), ServeError> {
-    let Some(header) = stop.run_until_begun(timeout(HEAD, read_header(&mut stream))).await else { return Ok(()) };
-    let (source, rest) = header.map_err(|_| "no header in time")??;
+    let Some(header) = stop.run_until_begun(timeout(HEAD_TIMEOUT, read_header(&mut stream))).await else { return Ok(()) };
+    let (source, rest) = header.map_err(|_| "the PROXY header did not arrive in time")??;
     let client = source.unwrap_or(peer);
     let service = service_fn(move |request: Request<Incoming>| {
         let target = target.clone();
@@ -50,8 +50,8 @@ pub(super) async fn serve(
     });
     let (read, mut write) = stream.into_split();
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_LIMIT);
-    let ends = stop.run_until_begun(sleep(LIFETIME));
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_LIMIT);
+    let ends = stop.run_until_begun(sleep(MAX_LIFETIME));
     let served = {
         let stream = join(AsyncReadExt::chain(io::Cursor::new(rest), read), &mut write);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -60,16 +60,16 @@ pub(super) async fn serve(
             ended = connection.as_mut() => Ok(ended),
             _ = ends => {
                 connection.as_mut().graceful_shutdown();
-                timeout(LAST, connection).await
+                timeout(DRAIN_TIMEOUT, connection).await
             }
         }
     };
-    // A client that is gone needs no end.
+    // The client may have closed the connection already.
     let _ = write.shutdown().await;
-    Ok(served.map_err(|_| "the last answer was not taken in time")??)
+    Ok(served.map_err(|_| "the client did not read the last response in time")??)
 }
 
-/// Reads a PROXY header. Returns the address that it names, and the bytes that were read behind it.
+/// Reads a PROXY header. Returns the source address in it, and the bytes that were read after it.
 async fn read_header(stream: &mut TcpStream) -> io::Result<(Option<IpAddr>, Bytes)> {
     let mut read = BytesMut::with_capacity(512);
     loop {

@@ -1,7 +1,7 @@
 //! Header fields that a reverse proxy removes and adds. Pure.
 //!
-//! In: heads. Out: heads without hop-by-hop fields (RFC 9110, section 7.6.1); a request has its client in `X-Forwarded-For`.
-//! As `net/http/httputil.ReverseProxy`.
+//! In: heads. Out: heads without hop-by-hop fields (RFC 9110, section 7.6.1); requests have their client in `X-Forwarded-For`.
+//! Model: `net/http/httputil.ReverseProxy`.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use http::{
 };
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Fields that are about one connection, besides those that `Connection` names.
+/// Fields that concern one connection, in addition to those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("proxy-connection"),
@@ -24,7 +24,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Removes the fields about one connection.
+/// Removes the fields that concern one connection.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let connection = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = connection.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse::<HeaderName>().ok());
@@ -32,7 +32,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     named.iter().chain(&HOP_BY_HOP).for_each(|name| while headers.remove(name).is_some() {});
 }
 
-/// Adds the client to those that the request came from.
+/// Appends the client to `X-Forwarded-For`.
 pub(super) fn add_client(headers: &mut HeaderMap, client: IpAddr) {
     let earlier = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let all: Vec<String> = earlier.map(str::to_owned).chain([client.to_string()]).collect();
@@ -41,7 +41,7 @@ pub(super) fn add_client(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// Returns path and query alone: the target is always the same.
+/// Returns only path and query, because the target is always the same.
 pub(super) fn origin_form(uri: &Uri) -> Result<Uri, InvalidUri> {
     uri.path_and_query().map_or("/", PathAndQuery::as_str).parse()
 }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_the_connection_goes() {
+    fn hop_by_hop_fields_are_removed() {
         let mut found = headers(&[
             ("connection", "close, X-Mine"),
             ("connection", "other"),
@@ -73,16 +73,16 @@ mod tests {
     }
 
     #[test]
-    fn the_client_comes_last() {
+    fn client_is_appended_to_forwarded_for() {
         let mut found = headers(&[("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", "2.2.2.2, 3.3.3.3")]);
         add_client(&mut found, "fd00::1".parse().unwrap());
         assert_eq!(found, headers(&[("x-forwarded-for", "1.1.1.1, 2.2.2.2, 3.3.3.3, fd00::1")]));
     }
 
     #[test]
-    fn the_target_gets_path_and_query() {
-        for (asked, expected) in [("/healthz?v=1", "/healthz?v=1"), ("http://other:1/x", "/x"), ("http://other", "/")] {
-            assert_eq!(origin_form(&asked.parse().unwrap()).unwrap(), expected, "{asked}");
+    fn origin_form_has_only_path_and_query() {
+        for (requested, expected) in [("/healthz?v=1", "/healthz?v=1"), ("http://other:1/x", "/x"), ("http://other", "/")] {
+            assert_eq!(origin_form(&requested.parse().unwrap()).unwrap(), expected, "{requested}");
         }
     }
 }

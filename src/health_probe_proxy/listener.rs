@@ -1,4 +1,4 @@
-//! The port on which probes arrive, for IPv4 and IPv6.
+//! Port for probes, on IPv4 and IPv6.
 //!
 //! In: a port. Out: a listening socket, and its address.
 
@@ -9,10 +9,10 @@ use tokio::net::TcpListener;
 use crate::runtime::listen_socket::{self, ListenOptions};
 
 const BACKLOG: i32 = 128;
-/// Bytes that the kernel holds of one connection in each direction: a probe has a few hundred.
+/// Bytes that the kernel buffers per connection and direction; a probe has a few hundred.
 const SOCKET_BUFFER: usize = 16 * 1024;
 
-/// The port is unavailable, so no probe would be received.
+/// Error of a port that is not available.
 #[derive(Debug, thiserror::Error)]
 #[error("--health-check-port: cannot listen on port {port}: {source}")]
 pub struct ListenError {
@@ -20,7 +20,7 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// Listens on all addresses of the machine; on those of IPv4 alone where the kernel has no IPv6. Returns the listener's address, too.
+/// Listens on all addresses of the machine, or only on IPv4 if the kernel has no IPv6. Also returns the listener's address.
 pub(super) fn bind(port: u16) -> Result<(TcpListener, SocketAddr), ListenError> {
     let options = ListenOptions { only_v6: false, share_port: false, buffer: SOCKET_BUFFER, backlog: BACKLOG };
     let bound = listen_socket::listen_everywhere(port, options).and_then(|listener| {

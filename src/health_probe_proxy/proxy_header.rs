@@ -1,17 +1,17 @@
 //! Header of the PROXY protocol at the beginning of a connection, versions 1 and 2. Pure.
 //!
-//! In: the bytes that have arrived so far. Out: whether there is a header, its length and its source, or that more bytes are
-//! needed to decide. Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>.
+//! In: the bytes that have arrived so far. Out: length and source of the header, its absence, or that more bytes are needed to
+//! decide. Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Longest header that is accepted: more than any load balancer sends, and little enough for every connection to have one.
+/// Maximum length of an accepted header: more than any load balancer sends, and small enough to buffer for every connection.
 pub const LONGEST: usize = 4096;
-/// Longest header of version 1, with its line end.
+/// Maximum length of a header of version 1, with its line end.
 const LONGEST_LINE: usize = 107;
 const LINE: &[u8] = b"PROXY ";
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, version and command, family, length.
+/// Length of the fixed part: signature, version and command, family, length.
 const FIXED: usize = 16;
 
 /// Beginning of a connection.
@@ -19,15 +19,15 @@ const FIXED: usize = 16;
 pub enum ProxyHeader {
     /// More bytes are needed to decide.
     Incomplete,
-    /// There is none: the bytes are the client's own.
+    /// Connection without a header: the bytes are the client's own.
     Absent,
     Present {
-        /// Bytes of the header; what follows is the client's own.
+        /// Length of the header in bytes; the client's own bytes follow.
         length: usize,
         /// Source in the header; `None` for checks by the load balancer itself and for families without an address.
         source: Option<IpAddr>,
     },
-    /// The bytes begin as a header and are not valid, for this reason.
+    /// Header that is not valid, for this reason.
     Malformed(&'static str),
 }
 
@@ -49,18 +49,18 @@ fn line(bytes: &[u8]) -> ProxyHeader {
         return if full { ProxyHeader::Malformed("the line does not end") } else { ProxyHeader::Incomplete };
     };
     let Ok(text) = std::str::from_utf8(&within[LINE.len()..end]) else {
-        return ProxyHeader::Malformed("the line is no text");
+        return ProxyHeader::Malformed("the line is not valid UTF-8");
     };
-    match named(text) {
+    match source_in_line(text) {
         Some(source) => ProxyHeader::Present { length: end + 2, source },
         None => ProxyHeader::Malformed("the line does not name a family, two addresses and two ports"),
     }
 }
 
 /// Returns the source in a line; `None` if the line is malformed.
-fn named(text: &str) -> Option<Option<IpAddr>> {
+fn source_in_line(text: &str) -> Option<Option<IpAddr>> {
     let words: Vec<&str> = text.split(' ').collect();
-    // A proxy may say more about a connection of unknown kind; a receiver does not look at it.
+    // Receivers must ignore the rest of the line for a connection of unknown kind.
     if words[0] == "UNKNOWN" {
         return Some(None);
     }
@@ -89,16 +89,16 @@ fn binary(bytes: &[u8]) -> ProxyHeader {
         return ProxyHeader::Malformed("it is longer than 4096 bytes");
     }
     let Some(body) = bytes.get(FIXED..length) else { return ProxyHeader::Incomplete };
-    // LOCAL: the load balancer speaks for itself, and whatever follows means nothing.
+    // LOCAL is a connection of the load balancer itself, whose addresses must be ignored.
     match if command == 0 { Some(None) } else { source(family, body) } {
         Some(source) => ProxyHeader::Present { length, source },
         None => ProxyHeader::Malformed("it is too short for its addresses"),
     }
 }
 
-/// Returns the source in the addresses of a binary header; `None` if they are cut off.
+/// Returns the source in the addresses of a binary header; `None` if they are truncated.
 fn source(family: u8, body: &[u8]) -> Option<Option<IpAddr>> {
-    /// Two addresses, two ports.
+    /// Length of two addresses and two ports.
     const IPV4: usize = 12;
     const IPV6: usize = 36;
     const UNIX: usize = 216;

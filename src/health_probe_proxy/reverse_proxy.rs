@@ -1,8 +1,8 @@
-//! The server behind the proxy: kube-proxy's health check on the loopback.
+//! Requests to the target, kube-proxy's health check on the loopback.
 //!
-//! In: a request and its client. Out: the target's response with status and body unchanged; 502 without one, 504 without one
-//! in time, 413 for a request with a body, which no probe has. Each request has a connection of its own: a connection that
-//! the target closed unnoticed would fail a probe.
+//! In: a request and its client. Out: the target's response with status and body unchanged; 502 without a response, 504 after a
+//! timeout, 413 for a request with a body, which no probe has. Each request has its own connection, because a reused one may
+//! have been closed by the target and would fail a probe.
 
 use std::{
     fmt,
@@ -24,9 +24,9 @@ use tokio::{net::TcpStream, time::timeout};
 use super::forwarded::{add_client, origin_form, remove_hop_by_hop};
 use crate::runtime::log_rate_limit::LogRateLimit;
 
-/// From a request's head to the end of its answer. Azure gives a probe up after its interval, 5 s at least.
+/// Time from a request's head to the end of its response. Azure abandons a probe after its interval, at least 5 s.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an answer's body; kube-proxy's has less than 200.
+/// Maximum number of bytes of a response's body; kube-proxy's has less than 200.
 const BODY_LIMIT: usize = 64 * 1024;
 
 type ForwardError = Box<dyn std::error::Error + Send + Sync>;
@@ -34,9 +34,9 @@ type ForwardError = Box<dyn std::error::Error + Send + Sync>;
 /// Target of the probes.
 #[derive(Clone)]
 pub(super) struct ProbeTarget {
-    /// Tried in this order.
+    /// Addresses to connect to, in this order.
     addresses: [SocketAddr; 2],
-    /// Of probes without a response. Peers decide how many there are.
+    /// Rate limit of the log of probes without a response, because peers determine their number.
     log: Arc<LogRateLimit>,
 }
 
@@ -68,7 +68,7 @@ impl ProbeTarget {
 
     fn warn(&self, error: &dyn fmt::Display) {
         if let Some(omitted) = self.log.permit() {
-            tracing::warn!(%error, others = omitted, "the target did not answer a probe");
+            tracing::warn!(%error, others = omitted, "the target did not respond to a probe");
         }
     }
 
@@ -95,20 +95,20 @@ impl ProbeTarget {
         let mut exchanged = std::pin::pin!(exchanged);
         tokio::select! {
             biased;
-            answer = exchanged.as_mut() => answer,
-            // The answer may be there, with the end of the connection right behind it.
+            response = exchanged.as_mut() => response,
+            // The response may have arrived together with the end of the connection.
             _ = connection => exchanged.await,
         }
     }
 }
 
-/// Copies the body, because each frame holds a whole buffer, however few bytes it has.
+/// Copies the body, because each frame keeps a whole buffer allocated.
 async fn read_body(mut body: Incoming) -> Result<Bytes, ForwardError> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         if read.len() + data.len() > BODY_LIMIT {
-            return Err(format!("its answer has more than {BODY_LIMIT} bytes").into());
+            return Err(format!("its response has more than {BODY_LIMIT} bytes").into());
         }
         read.extend_from_slice(&data);
     }

@@ -1,8 +1,8 @@
-//! Series that are there from the start with the value 0.
+//! Series that exist from the start with the value 0.
 //!
-//! A counter that appears with its first event has no change from 0 to 1: `increase()` sees nothing, and an alert on it stays silent.
-//! In: the name of the provider. Out: a series for each set of labels that is known before anything happens. Queues make their own
-//! when they are built.
+//! A counter that appears with its first event has no change from 0 to 1, so `increase()` returns nothing and an alert on it does not
+//! fire. In: the name of the provider. Out: a series for each set of labels that is known at the start. Queues create theirs when they
+//! are built.
 
 use super::{CounterVec, Metrics};
 
@@ -19,8 +19,8 @@ const CONNECTIONS_REFUSED: [&str; 3] = ["peer", "all", "replaced"];
 const REQUESTS_REFUSED: [&str; 3] = ["malformed", "reviews", "answers"];
 
 impl Metrics {
-    /// Makes the series; what has been counted already stays.
-    pub fn make_first_values(&self, provider: &str) {
+    /// Creates the series. Existing series keep their values.
+    pub fn create_first_values(&self, provider: &str) {
         for call in CHANGING_CALLS {
             ERROR_CLASSES.into_iter().for_each(|class| touch(&self.provider_call_errors_total, &[provider, call, class]));
         }
@@ -34,10 +34,10 @@ impl Metrics {
         EVENTS_DISCARDED.into_iter().for_each(|reason| touch(&self.events_discarded_total, &[reason]));
         CONNECTIONS_REFUSED.into_iter().for_each(|reason| touch(&self.serving_connections_refused_total, &[reason]));
         REQUESTS_REFUSED.into_iter().for_each(|reason| touch(&self.serving_requests_refused_total, &[reason]));
-        self.make_unlabelled();
+        self.create_series_without_labels();
     }
 
-    fn make_unlabelled(&self) {
+    fn create_series_without_labels(&self) {
         let counters = [&self.route_sync_total, &self.service_loadbalancer_sync_total, &self.service_nodesync_error_total];
         counters.into_iter().for_each(|counter| touch(counter, &[]));
         let histograms = [
@@ -60,11 +60,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_stays() {
+    fn first_values_keep_existing_counts() {
         let metrics = Metrics::new().unwrap();
         let refused = metrics.node_deletions_refused_total.with_label_values(&["mass_deletion"]);
         refused.inc();
-        metrics.make_first_values("azure");
+        metrics.create_first_values("azure");
         assert_eq!(refused.get(), 1.0);
         let text = metrics.render().unwrap();
         for series in [

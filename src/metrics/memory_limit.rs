@@ -1,12 +1,12 @@
-//! The memory limit of the container that the process runs in.
+//! Memory limit of the container in which the process runs.
 //!
-//! In: the files in which the kernel shows the limit of the process' control group. Out: bytes, or 0 without a limit.
+//! In: the files with the limit of the control group of the process. Out: bytes, or 0 without a limit.
 
 use std::fs;
 
-/// The files of version 2 and of version 1 of control groups. Inside a container, its own group is the root.
+/// Files of version 2 and of version 1 of control groups. Inside a container, its own group is the root.
 const FILES: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-/// Version 1 shows a number near 2⁶³ where there is no limit, version 2 the word `max`.
+/// Smallest number that means no limit. Version 1 has a number near 2⁶³ without a limit, version 2 the word `max`.
 const NO_LIMIT: f64 = 4_611_686_018_427_387_904.0;
 
 /// Returns the limit in bytes, or 0 without one.
@@ -23,7 +23,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn parse_knows_both_forms_of_no_limit() {
+    fn both_forms_of_no_limit_are_parsed() {
         assert_eq!(parse("536870912\n"), Some(536_870_912.0));
         assert_eq!((parse("max\n"), parse("9223372036854771712\n")), (None, None));
     }

@@ -14,13 +14,13 @@ use crate::cloud_provider::{self, AddressType};
 /// Reason why the addresses of a Node cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeAddressError {
-    /// The annotation cannot be read.
+    /// Annotation that is not valid.
     #[error(
         "annotation {ANNOTATION_PROVIDED_NODE_IP} is {0:?}: give kubelet as --node-ip one IP address, or one IPv4 and one IPv6 \
          address joined by a comma, neither of them unspecified"
     )]
     Malformed(String),
-    /// The cloud does not know an address that the annotation names.
+    /// Address in the annotation that the cloud does not report.
     #[error(
         "annotation {ANNOTATION_PROVIDED_NODE_IP} names {0}, which is not among the addresses of the cloud provider ({1})"
     )]
@@ -32,7 +32,11 @@ pub fn of(node: &Node) -> &[NodeAddress] {
     node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default()
 }
 
-/// Returns the addresses that `node` should have instead of its own; `None` if they agree or the cloud returns none.
+/// Returns the desired addresses of `node`; `None` if it has them or the cloud returns none.
+///
+/// # Errors
+///
+/// kubelet's `--node-ip` is malformed, or names an address that the cloud does not report.
 pub fn changed(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<Option<Vec<NodeAddress>>, NodeAddressError> {
     if cloud.is_empty() {
         return Ok(None);
@@ -41,7 +45,11 @@ pub fn changed(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<Opt
     Ok((desired != of(node)).then_some(desired))
 }
 
-/// Checks that the cloud has every address in kubelet's `--node-ip`.
+/// Checks that the cloud reports every address in kubelet's `--node-ip`.
+///
+/// # Errors
+///
+/// The annotation is malformed, or an address is missing.
 pub fn check(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<(), NodeAddressError> {
     by_provided_ips(node, cloud.iter().map(convert).collect()).map(|_| ())
 }
@@ -59,8 +67,9 @@ fn with_hostname(node: &Node, mut addresses: Vec<NodeAddress>) -> Vec<NodeAddres
     addresses
 }
 
-/// Puts first the addresses that the annotation names, in its order and the cloud's spelling; of the others only those stay whose
-/// type none of the first has.
+/// Orders the addresses that the annotation names first, in its order and the cloud's spelling.
+///
+/// Of the others, only those are kept whose type none of the first has.
 fn by_provided_ips(node: &Node, addresses: Vec<NodeAddress>) -> Result<Vec<NodeAddress>, NodeAddressError> {
     let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_PROVIDED_NODE_IP));
     let Some(annotation) = annotation.filter(|annotation| !annotation.trim().is_empty()) else { return Ok(addresses) };

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, Nod
 use super::labels::Labels;
 use crate::cloud_provider::{self, AddressType};
 
-/// Changes a value in passing.
+/// Extension of values that a test changes in an expression.
 pub(crate) trait With: Sized {
     fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
@@ -54,7 +54,7 @@ pub(crate) fn cloud(lines: &[&str]) -> Vec<cloud_provider::NodeAddress> {
             "ExternalIP" => AddressType::ExternalIP,
             "InternalDNS" => AddressType::InternalDNS,
             "ExternalDNS" => AddressType::ExternalDNS,
-            other => panic!("{other} is no type of address"),
+            other => panic!("{other} is not a type of address"),
         };
         cloud_provider::NodeAddress { type_, address: address.to_owned() }
     };

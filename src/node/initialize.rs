@@ -1,7 +1,7 @@
 //! Initialization of a Node that kubelet registered.
 //!
 //! In: the Node with the uninitialized taint, and the metadata of its instance. Out: the addresses for its status, and the
-//! rest in one patch that also removes the taint. Upstream: `controllers/node/node_controller.go` (`syncNode`).
+//! other changes in one patch that also removes the taint. Upstream: `controllers/node/node_controller.go` (`syncNode`).
 //!
 //! Upstream removes the taint first and sets the addresses afterwards, only logging when that fails, so that Pods may be
 //! scheduled to a Node without addresses. Here the addresses are written first and the taint is removed last: a Node without
@@ -20,10 +20,10 @@ use crate::cloud_provider::InstanceMetadata;
 /// Reason why a Node cannot be initialized.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeInitializeError {
-    /// Neither the cloud nor the Node has one.
+    /// Provider ID that neither the cloud nor the Node has.
     #[error("the cloud provider does not set node provider ID, and spec.providerID of the node is empty")]
     NoProviderId,
-    /// The addresses cannot be determined.
+    /// Addresses that cannot be determined.
     #[error(transparent)]
     Addresses(#[from] NodeAddressError),
 }
@@ -31,17 +31,21 @@ pub enum NodeInitializeError {
 /// Initialization of a Node, in the order of writing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeInitialization {
-    /// First, if they change: the addresses.
+    /// Addresses, written first; `None` if they do not change.
     pub addresses: Option<Vec<NodeAddress>>,
-    /// Written last: provider ID, labels, and the removal of the taint.
+    /// Provider ID, labels, and the removal of the taint, written last.
     pub changes: NodeChanges,
-    /// Labels of the cloud that are not set, and why.
+    /// Labels of the cloud that are not set, with the reasons.
     pub dropped_labels: Vec<DroppedLabel>,
 }
 
-/// Returns the initialization of `node`. Applied to its own result it returns nothing.
+/// Returns the initialization of `node`. An initialized Node needs no changes.
 ///
-/// `beta_labels`: whether the labels for machine type, zone and region are set under their older names as well.
+/// With `beta_labels`, the labels for machine type, zone and region are also set under their deprecated names.
+///
+/// # Errors
+///
+/// There is no provider ID, or the addresses cannot be determined.
 pub fn initialize(
     node: &Node,
     metadata: &InstanceMetadata,
@@ -52,7 +56,7 @@ pub fn initialize(
     if needs_id && new_id.is_none() && provider_id(node).is_none() {
         return Err(NodeInitializeError::NoProviderId);
     }
-    // The cloud knows no address of a Node that it does not manage, whatever kubelet's `--node-ip` is.
+    // The cloud reports no addresses of a Node that it does not manage, so `--node-ip` cannot be checked.
     if !metadata.is_unmanaged {
         addresses::check(node, &metadata.node_addresses)?;
     }
@@ -64,7 +68,7 @@ pub fn initialize(
     })
 }
 
-/// Labels to set, including the older names that the next reconcile would set: one write does for both.
+/// Returns the labels to set, and those that are dropped. Deprecated names are included, to save the write of the next reconcile.
 fn new_labels(node: &Node, metadata: &InstanceMetadata, beta_labels: bool) -> (labels::Labels, Vec<DroppedLabel>) {
     let present = labels::of(node);
     let mut after = present.clone();

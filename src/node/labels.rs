@@ -1,4 +1,4 @@
-//! Labels of a Node: those that the cloud's facts become, under their stable and their older names.
+//! Labels of a Node for facts of its instance, under their stable and their deprecated names.
 //!
 //! Upstream: `controllers/node/node_controller.go` (`labelReconcileInfo`, `getNodeModifiersFromCloudProvider`).
 
@@ -12,11 +12,11 @@ use super::well_known::{
 };
 use crate::cloud_provider::InstanceMetadata;
 
-/// Older name and stable name of the same fact.
+/// Deprecated and stable names of the labels for the same facts.
 pub const BETA_AND_STABLE: &[(&str, &str)] =
     &[(LABEL_ZONE_BETA, LABEL_ZONE), (LABEL_REGION_BETA, LABEL_REGION), (LABEL_INSTANCE_TYPE_BETA, LABEL_INSTANCE_TYPE)];
 
-/// Longest value of a label.
+/// Maximum length of the value of a label.
 const LONGEST_VALUE: usize = 63;
 
 pub type Labels = BTreeMap<String, String>;
@@ -27,10 +27,10 @@ pub fn of(node: &Node) -> &Labels {
     node.metadata.labels.as_ref().unwrap_or(&NONE)
 }
 
-/// Returns the older labels to set so that they agree with the stable ones, which are the source of truth
+/// Returns the deprecated labels to set so that they equal the stable ones, which are the source of truth
 /// (`--enable-deprecated-beta-topology-labels`).
 ///
-/// Where the stable label is missing, nothing changes. Upstream's library makes the stable label follow the older one;
+/// If the stable label is missing, nothing changes. Upstream's library makes the stable label follow the deprecated one;
 /// upstream's cloud-node-manager, which serves Azure, does this.
 pub fn missing_beta(labels: &Labels) -> Labels {
     let differing =
@@ -39,7 +39,7 @@ pub fn missing_beta(labels: &Labels) -> Labels {
     to_set.filter_map(|(beta, stable)| Some(((*beta).to_owned(), labels.get(*stable)?.clone()))).collect()
 }
 
-/// Labels that machine type, zone and region of an instance become. A fact that the cloud does not report changes no label.
+/// Returns the labels for machine type, zone and region of an instance. A fact that the cloud does not report has no label.
 pub fn of_instance(metadata: &InstanceMetadata) -> Labels {
     let facts =
         [(&metadata.instance_type, LABEL_INSTANCE_TYPE), (&metadata.zone, LABEL_ZONE), (&metadata.region, LABEL_REGION)];
@@ -47,7 +47,7 @@ pub fn of_instance(metadata: &InstanceMetadata) -> Labels {
     reported.map(|(value, key)| (key.to_owned(), value.clone())).collect()
 }
 
-/// Labels for machine type, zone and region that `node` lacks or has with another value than the instance.
+/// Returns the labels of the instance that `node` lacks or has with another value.
 pub fn outdated(node: &Node, metadata: &InstanceMetadata) -> Labels {
     let mut facts = of_instance(metadata);
     facts.retain(|key, value| of(node).get(key) != Some(value));
@@ -57,19 +57,19 @@ pub fn outdated(node: &Node, metadata: &InstanceMetadata) -> Labels {
 /// Reason why an additional label of the cloud is not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DroppedLabel {
-    /// The domain belongs to Kubernetes.
+    /// Label in a domain of Kubernetes.
     #[error("label {0} of the cloud provider is dropped: its domain is reserved for Kubernetes")]
     Reserved(String),
-    /// The value is not valid for a label: the API server would reject the Node with it.
-    #[error("label {0} of the cloud provider is dropped: {1:?} is no value of a label")]
+    /// Value that is not valid for a label: the API server would reject the Node.
+    #[error("label {0} of the cloud provider is dropped: {1:?} is not a valid label value")]
     Invalid(String, String),
-    /// The Node has it with another value, which stays.
+    /// Label that the Node has with another value, which is kept.
     #[error("label {key} of the cloud provider is dropped: the node has it already, as {current} instead of {offered}")]
     Conflict {
         key: String,
         /// Value on the Node.
         current: String,
-        /// Value that the cloud gave.
+        /// Value from the cloud.
         offered: String,
     },
 }
@@ -105,9 +105,9 @@ fn is_value(text: &str) -> bool {
 
 fn is_reserved(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return false };
-    RESERVED_LABEL_DOMAINS
-        .iter()
-        .any(|reserved| domain.strip_suffix(reserved).is_some_and(|left| left.is_empty() || left.ends_with('.')))
+    RESERVED_LABEL_DOMAINS.iter().any(|reserved| {
+        domain.strip_suffix(reserved).is_some_and(|subdomain| subdomain.is_empty() || subdomain.ends_with('.'))
+    })
 }
 
 #[cfg(test)]
@@ -115,18 +115,18 @@ mod tests {
     use super::*;
     use crate::node::fixtures::labels;
 
-    /// As upstream's cloud-node-manager with `--enable-deprecated-beta-topology-labels`.
+    /// Upstream: cloud-node-manager with `--enable-deprecated-beta-topology-labels`.
     #[test]
     fn beta_labels_follow_stable_labels() {
         let beta = [(LABEL_ZONE_BETA, "z"), (LABEL_REGION_BETA, "r"), (LABEL_INSTANCE_TYPE_BETA, "t")];
         let stable = [(LABEL_ZONE, "z"), (LABEL_REGION, "r"), (LABEL_INSTANCE_TYPE, "t")];
-        let wrong = [(LABEL_ZONE_BETA, "bad"), (LABEL_REGION_BETA, "bad"), (LABEL_INSTANCE_TYPE_BETA, "bad")];
+        let outdated_beta = [(LABEL_ZONE_BETA, "bad"), (LABEL_REGION_BETA, "bad"), (LABEL_INSTANCE_TYPE_BETA, "bad")];
         for (name, present, expected) in [
             ("beta missing", labels(&stable), labels(&beta)),
             ("consistent", labels(&[beta, stable].concat()), labels(&[])),
-            ("beta wrong", labels(&[wrong, stable].concat()), labels(&beta)),
+            ("beta outdated", labels(&[outdated_beta, stable].concat()), labels(&beta)),
             ("stable missing", labels(&beta), labels(&[])),
-            ("only one wrong", labels(&[&stable[..], &beta[1..]].concat()), labels(&beta[..1])),
+            ("one missing", labels(&[&stable[..], &beta[1..]].concat()), labels(&beta[..1])),
         ] {
             assert_eq!(missing_beta(&present), expected, "{name}");
         }
@@ -162,7 +162,7 @@ mod tests {
 
     /// The API server would refuse the whole Node.
     #[test]
-    fn values_that_are_none_of_a_label_are_dropped() {
+    fn invalid_label_values_are_dropped() {
         let long = "x".repeat(64);
         for (value, is_set) in [
             ("", true),
@@ -183,7 +183,7 @@ mod tests {
 
     /// Upstream: `Test_syncNode`, "additional labels" and "labels to discard".
     #[test]
-    fn additional_labels() {
+    fn additional_labels_do_not_replace_existing_or_reserved_ones() {
         let present = labels(&[("team", "a"), ("same", "x"), (LABEL_ZONE, "z")]);
         let offered = labels(&[
             ("my.custom.label/foo", "bar"),

@@ -1,9 +1,9 @@
 //! Bodies of JSON merge patches of a Node.
 //!
-//! Each carries the resource version that the decision was made on, so that the server rejects it if another writer changed
+//! Each carries the resource version that it was computed from, so that the server rejects it if another writer changed
 //! the Node in between.
 //!
-//! Merge patches replace lists as wholes. For addresses that is required: a strategic merge patch would merge them by type
+//! Merge patches replace whole lists. For addresses that is required: a strategic merge patch would merge them by type
 //! and lose one of two addresses of the same type.
 
 use std::fmt;
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::labels::Labels;
 
-/// Changes of the Node itself.
+/// Changes to the Node object, without its status.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeChanges {
     /// Value to set in `spec.providerID`.
     pub provider_id: Option<String>,
     pub labels: Labels,
-    /// `spec.taints` as a whole.
+    /// New list of taints; `None` if they do not change.
     pub taints: Option<Vec<Taint>>,
 }
 
@@ -30,7 +30,7 @@ impl NodeChanges {
     }
 }
 
-/// What is written, for people, in one line. Taints are those that the Node has afterwards.
+/// Formats the changes on one line for people. Taints are those that the Node has afterwards.
 impl fmt::Display for NodeChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
@@ -69,7 +69,7 @@ pub fn node(node: &Node, changes: &NodeChanges) -> Value {
     body
 }
 
-/// Returns `body` for the Node at `newest`, the version that this process has written since the decision, if any.
+/// Returns `body` with the resource version `newest`, which this process has written since it computed the patch, if any.
 pub fn at_newest(mut body: Value, newest: Option<&str>) -> Value {
     if let Some(version) = newest {
         body["metadata"]["resourceVersion"] = json!(version);
@@ -88,7 +88,7 @@ mod tests {
     use crate::node::fixtures::{With, address, labels, node, taint};
 
     #[test]
-    fn only_what_changes_is_sent() {
+    fn patch_has_only_the_changes() {
         let node = node("n").with(|n| n.metadata.resource_version = Some("7".into()));
         let changes = NodeChanges { labels: labels(&[("a", "b")]), ..NodeChanges::default() };
         assert_eq!(super::node(&node, &changes), json!({"metadata": {"resourceVersion": "7", "labels": {"a": "b"}}}));

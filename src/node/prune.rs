@@ -11,11 +11,11 @@ use crate::{cloud_provider::helpers::EXCLUDE_LABEL, runtime::informer::UnreadFie
 /// Conditions with a reader in this program.
 const CONDITIONS: &[&str] = &["Ready", CONDITION_NETWORK_UNAVAILABLE];
 
-/// Large fields of a Node's status that go before the Node is decoded.
+/// Large fields of a Node's status that are removed before the Node is decoded.
 const UNREAD_STATUS: &[&str] =
     &["allocatable", "capacity", "config", "features", "images", "runtimeHandlers", "volumesAttached", "volumesInUse"];
 
-/// Fields of its conditions that go as well.
+/// Fields of conditions that are removed before the Node is decoded.
 const UNREAD_CONDITION: &[&str] = &["lastHeartbeatTime", "message"];
 
 /// Annotations with a reader in this program.
@@ -32,20 +32,20 @@ const LABELS: &[&str] = &[
     LABEL_ZONE_BETA,
 ];
 
-/// Returns the fields that [`prune_node`] removes, as far as they can be removed before a Node is decoded.
+/// Returns the fields that can be removed before a Node is decoded, of those that [`prune_node`] removes.
 pub fn unread_fields() -> UnreadFields {
     UnreadFields::new(UNREAD_STATUS, UNREAD_CONDITION).annotations_but(|key| ANNOTATIONS.contains(&key))
 }
 
-/// Returns these fields and the labels that [`prune_node_and_labels`] removes.
+/// Returns the fields of [`unread_fields`], and the labels that [`prune_node_and_labels`] removes.
 pub fn unread_fields_and_labels(provider_reads: impl Fn(&str) -> bool + Send + Sync + 'static) -> UnreadFields {
     unread_fields().labels_but(move |key| LABELS.contains(&key) || provider_reads(key))
 }
 
-/// Removes what [`prune_node`] removes, and the labels that neither a controller nor the provider reads.
+/// Removes the fields that [`prune_node`] removes, and the labels that neither a controller nor the provider reads.
 ///
-/// These labels are most of the memory of a large cluster's Nodes. For stores that the server fills with all Nodes: a
-/// selector of some of them may name any label.
+/// These labels take most of the memory of a large cluster's Nodes. Use it only for informers without a selector, because a
+/// selector may name any label.
 pub fn prune_node_and_labels(node: &mut Node, provider_reads: impl Fn(&str) -> bool) {
     prune_node(node);
     if let Some(labels) = &mut node.metadata.labels {
@@ -55,8 +55,8 @@ pub fn prune_node_and_labels(node: &mut Node, provider_reads: impl Fn(&str) -> b
 
 /// Removes the fields without a reader in this program.
 ///
-/// Keeps metadata but most annotations, spec, and of the status the addresses, two conditions and the machine's UUID, by
-/// which a provider distinguishes a machine from another one created later under the same name.
+/// Keeps the metadata without most annotations, the spec, and of the status the addresses, two conditions and the machine's
+/// UUID, by which a provider distinguishes a machine from another one created later under the same name.
 pub fn prune_node(node: &mut Node) {
     if let Some(annotations) = &mut node.metadata.annotations {
         annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));
@@ -86,7 +86,7 @@ mod tests {
     use crate::node::fixtures::*;
 
     #[test]
-    fn labels_go_that_neither_controllers_nor_the_provider_read() {
+    fn labels_without_a_reader_are_removed() {
         let present = [
             ("agentpool", "a"),
             ("kubernetes.azure.com/os-sku", "Ubuntu"),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn images_go_and_what_is_read_stays() {
+    fn fields_without_a_reader_are_removed() {
         let whole = node("n").with(|n| {
             spec(n).provider_id = Some("fake://1".into());
             n.metadata.annotations = Some([(ANNOTATION_PROVIDED_NODE_IP.to_owned(), "10.0.0.1".to_owned())].into());

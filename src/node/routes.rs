@@ -2,8 +2,7 @@
 //!
 //! In: the Node, and its initialization. Out: the initialization without the taint's removal, and the condition that reports
 //! the wait. Upstream (`pkg/nodemanager/nodemanager.go`, `updateNetworkingCondition`) writes the condition and removes the
-//! taint at once, trusting the kube-controller-manager to taint the Node again; here there is no moment at which Pods may be
-//! scheduled.
+//! taint immediately, and relies on kube-controller-manager to taint the Node again. Here no Pod can be scheduled in between.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -19,10 +18,10 @@ pub fn is_network_available(node: &Node) -> Option<bool> {
     condition_status(node, CONDITION_NETWORK_UNAVAILABLE).map(|status| status == "False")
 }
 
-/// Returns what may be written while there is no route: everything but the taint's removal.
-pub fn without_taint_removal(mut decided: NodeInitialization) -> NodeInitialization {
-    decided.changes.taints = None;
-    decided
+/// Returns the part of the initialization that may be written while there is no route: all but the taint's removal.
+pub fn without_taint_removal(mut initialization: NodeInitialization) -> NodeInitialization {
+    initialization.changes.taints = None;
+    initialization
 }
 
 /// Returns the condition `NetworkUnavailable`, as of `now`.
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_status_false_means_that_there_is_a_route() {
+    fn only_the_status_false_reports_a_route() {
         for (type_, value, expected, announced) in [
             ("NetworkUnavailable", "False", Some(true), false),
             ("NetworkUnavailable", "True", Some(false), false),

@@ -30,12 +30,12 @@ fn is_shutdown(taint: &Taint) -> bool {
     taint.key == TAINT_SHUTDOWN && taint.effect == EFFECT_NO_SCHEDULE
 }
 
-/// Returns the taints of `node` without the uninitialized one; `None` if nothing changes.
+/// Returns the taints of `node` without the uninitialized one; `None` if it has none.
 pub fn without_uninitialized(node: &Node) -> Option<Vec<Taint>> {
     keep(node, |taint| taint.key != TAINT_UNINITIALIZED)
 }
 
-/// Returns the taints of `node` without the shutdown one; `None` if nothing changes.
+/// Returns the taints of `node` without the shutdown one; `None` if it has none.
 pub fn without_shutdown(node: &Node) -> Option<Vec<Taint>> {
     keep(node, |taint| !is_shutdown(taint))
 }

@@ -9,17 +9,17 @@ pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitia
 pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub const EFFECT_NO_SCHEDULE: &str = "NoSchedule";
 
-/// Condition that says that no Pod of the Node can be reached (yet): `False` once there is a route to it.
+/// Condition that is `False` once there is a route to the Pods of the Node, and `True` until then.
 pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// Annotation with the addresses given to kubelet as `--node-ip`: one, or a pair of both families with a comma.
 pub const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-/// Machine type, older name.
+/// Deprecated name of [`LABEL_INSTANCE_TYPE`].
 pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
-/// Failure domain, older name.
+/// Deprecated name of [`LABEL_ZONE`].
 pub const LABEL_ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
 pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
 pub const LABEL_REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";

@@ -1,4 +1,4 @@
-//! Settings of cloud-node-manager as plain data. In: what the flags said: `cli` builds them. Out: what the node manager reads.
+//! Settings of cloud-node-manager as plain data, which `cli` builds from flags.
 
 use std::time::Duration;
 
@@ -15,10 +15,9 @@ pub struct NodeManagerSettings {
 }
 
 impl NodeManagerSettings {
-    /// Returns the largest age of a response of the provider: half a period.
+    /// Returns the maximum age of a cached response of the provider: half a period.
     ///
-    /// A response that is valid for a whole period would also serve the next one, if the next request comes a moment less
-    /// than a period after it.
+    /// A response that is valid for a whole period could also serve the next update, if that comes slightly early.
     pub fn max_age(&self) -> Duration {
         self.status_update_frequency / 2
     }

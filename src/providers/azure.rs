@@ -1,9 +1,10 @@
-//! The Azure provider.
+//! Azure provider: implements the cloud provider contract with the Azure Resource Manager (ARM).
 //!
-//! In: `azure.json` and the process's parts. Out: [`factory`], which makes a `CloudProvider`, and [`diagnostics`] for the commands.
-//! Reads go down this list and never come back: `load_balancer, routes → instances → inventory → arm → auth → transport`;
-//! `planner`, which decides, names only `config`, `node` and [`model`], the plain data below all of them. A [`session::Session`] is one
-//! configuration at work; [`provider`] swaps sessions.
+//! In: `azure.json` and the dependencies of the process. Out: [`factory`], which creates a `CloudProvider`, and
+//! [`diagnostics`] for the commands. Calls follow this order, never the reverse: `load_balancer, routes → instances →
+//! inventory → arm → auth → transport`; `planner` makes the decisions and depends only on `config`, `node` and [`model`],
+//! the plain data that all modules share. A [`session::Session`] is built from one configuration; [`provider`] swaps
+//! sessions.
 
 pub mod acr;
 mod admission;

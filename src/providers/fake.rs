@@ -1,8 +1,9 @@
-//! A cloud with memory, for tests, demonstrations and authors of providers.
+//! Fake cloud with state, for tests, demonstrations and authors of providers.
 //!
 //! In: YAML (`--cloud-config`, see `docs/guides/fake-provider.md`) or a [`FakeConfig`]. Out: a [`FakeCloud`], a complete
-//! [`CloudProvider`] that remembers what was made in it, records calls, and is slow, fails, hangs or dies on request. Load
-//! balancers are made and removed in several steps, as in real clouds, so that work can be cut off between any two of them.
+//! [`CloudProvider`] that stores its resources, records calls, and is slow, fails, hangs or crashes on request. Load
+//! balancers are created and removed in several steps, as in real clouds, so that a crash can interrupt the work between any
+//! two steps.
 
 mod call_log;
 mod calls;
@@ -24,7 +25,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
 pub use call_log::RecordedCall;
-pub use calls::{CallBehaviour, CallName, FakeErrorClass};
+pub use calls::{CallBehavior, CallName, FakeErrorClass};
 pub use cloud::FakeCloud;
 pub use config::{
     FakeConfig, FakeLoadBalancerConfig, FakeRouteConfig, GeneratedInstances, InstancePresence, InstanceSpec, PROVIDER_NAME,
@@ -46,7 +47,7 @@ pub fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     Ok(Arc::new(cloud))
 }
 
-/// The same for one machine: what the YAML says of it, read by the machine itself.
+/// Builds the provider for a manager that runs on one Node and serves this Node only.
 pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     factory(&ProviderConfig { cloud_config: config.cloud_config.clone(), ..ProviderConfig::default() })
 }
@@ -61,10 +62,10 @@ impl CloudProvider for FakeCloud {
         !self.inner().config.cluster_id.is_empty()
     }
 
-    /// Also starts the task that follows changes of the configuration file.
+    /// Stores the leadership, and starts the task that reloads the configuration file when it changes.
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         self.read_call(CallName::Initialize, "", |_| Ok(())).await?;
-        // Fails early when the state file is unusable.
+        // An unusable state file fails the start instead of the first call.
         self.with_state(|_, _| Ok(()))?;
         *self.leadership.lock() = Some(context.leadership);
         if self.cloud.path.is_some() {
@@ -73,7 +74,7 @@ impl CloudProvider for FakeCloud {
         Ok(())
     }
 
-    /// Those that it gives to Nodes.
+    /// Returns `true` for the labels that configured instances give their Nodes.
     fn reads_node_label(&self, key: &str) -> bool {
         let config = &self.inner().config;
         let generated = config.generated_instances.iter().map(|generated| &generated.template);

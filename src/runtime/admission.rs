@@ -10,34 +10,35 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::text::one_line;
 
-/// The one version that is spoken.
+/// Only version of `AdmissionReview` that is supported.
 const VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// Lists, maps and their further elements in a review. A decoded element takes up to a hundred times its bytes; a Service has some hundred.
+/// Maximum number of list and map elements in a review. A decoded element takes up to a hundred times its bytes; a Service
+/// has a few hundred elements.
 const MOST_ELEMENTS: usize = 64 << 10;
-/// Longest warning and message in characters; the API server cuts longer ones, and kubectl prints each as a line.
+/// Longest warning and message, in characters. The API server truncates longer texts, and kubectl prints each on one line.
 const LONGEST_TEXT: usize = 512;
-/// Number of warnings that are sent; the API server drops what is beyond 4,096 characters in all.
+/// Maximum number of warnings in a response. The API server drops warnings beyond 4,096 characters in total.
 const MOST_WARNINGS: usize = 10;
 
-/// A kind or a resource in a version.
+/// Kind or resource in a version of an API group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct AdmissionType {
     pub group: String,
     pub version: String,
-    /// The kind, or the plural name of the resource.
+    /// Name of the kind, or plural name of the resource.
     #[serde(alias = "resource")]
     pub kind: String,
 }
 
-/// Text of an object of a request: the sender is untrusted, and a decoded object takes much more memory.
+/// Undecoded object of a request. The sender is untrusted, and a decoded object takes much more memory.
 #[derive(Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct AdmissionObject(Option<Box<RawValue>>);
 
 impl AdmissionObject {
-    /// Decodes it; `None` when there is none, or none of that type. For requests whose resource and operation are looked for.
+    /// Decodes the object; `None` if it is missing or of another type. Callers check resource and operation first.
     pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_str(self.0.as_ref()?.get()).ok()
     }
@@ -53,7 +54,7 @@ impl From<Value> for AdmissionObject {
     }
 }
 
-/// Change that the API server is about to make. Its `Debug` shows no content of objects.
+/// Change that the API server requests to review. Its `Debug` output contains nothing of the objects.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionRequest {
@@ -65,7 +66,7 @@ pub struct AdmissionRequest {
     pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// The object as it would be; null for a deletion.
+    /// Object after the change; null for a deletion.
     pub object: AdmissionObject,
     /// Current object; null for a creation.
     pub old_object: AdmissionObject,
@@ -79,7 +80,7 @@ impl std::fmt::Debug for AdmissionRequest {
     }
 }
 
-/// Response to a request.
+/// Response to an [`AdmissionRequest`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdmissionAnswer {
     /// Reason for a refusal; `None` to allow the change.
@@ -109,15 +110,20 @@ impl AdmissionAnswer {
     }
 }
 
-/// Webhook that the manager hosts when `--webhooks` names it. It is called on every replica, leading or not, and must not
-/// write.
+/// Webhook that the manager serves if `--webhooks` names it.
+///
+/// It is called on every replica, whether it leads or not. So it must not write.
 #[async_trait]
 pub trait AdmissionWebhook: Send + Sync {
     /// Returns the name for `--webhooks`, which is the label of the metrics.
     fn name(&self) -> &'static str;
-    /// Returns the path that it is served at, beginning with a slash.
+    /// Returns the HTTP path of the webhook, which starts with a slash.
     fn path(&self) -> &'static str;
-    /// Judges a change. An error is answered with 500, for which the API server heeds `failurePolicy`.
+    /// Returns the verdict on a change.
+    ///
+    /// # Errors
+    ///
+    /// Any error means that the response is 500, so the API server applies the `failurePolicy` of the webhook.
     async fn review(&self, request: &AdmissionRequest) -> Result<AdmissionAnswer, String>;
 }
 
@@ -131,7 +137,7 @@ struct AdmissionReviewDocument {
     request: Option<AdmissionRequest>,
 }
 
-/// Reads a review. The error repeats nothing of it.
+/// Parses a review. The error contains nothing of its content.
 pub fn parse_review(body: &[u8]) -> Result<AdmissionRequest, String> {
     if body.is_empty() {
         return Err("the body is empty".to_owned());
@@ -139,17 +145,17 @@ pub fn parse_review(body: &[u8]) -> Result<AdmissionRequest, String> {
     if elements(body) > MOST_ELEMENTS {
         return Err(format!("the body has more than {MOST_ELEMENTS} elements"));
     }
-    // Fields may come by place in a list, for the parser.
+    // The parser would also accept a list of fields in order.
     let body = Some(body).filter(|body| body.trim_ascii_start().starts_with(b"{"));
     let review: Option<AdmissionReviewDocument> = body.and_then(|body| serde_json::from_slice(body).ok());
-    let review = review.ok_or_else(|| format!("the body is no {KIND} in JSON"))?;
+    let review = review.ok_or_else(|| format!("the body is not an {KIND} in JSON"))?;
     if (review.api_version.as_str(), review.kind.as_str()) != (VERSION, KIND) {
-        return Err(format!("the body is no {KIND} of {VERSION}"));
+        return Err(format!("the body is not an {KIND} of {VERSION}"));
     }
     review.request.ok_or_else(|| format!("the {KIND} has no request"))
 }
 
-/// Brackets that open and commas, outside of strings.
+/// Returns the number of opening brackets and commas outside of strings.
 fn elements(body: &[u8]) -> usize {
     let (mut found, mut in_string, mut is_escaped) = (0, false, false);
     for byte in body {
@@ -164,7 +170,7 @@ fn elements(body: &[u8]) -> usize {
     found
 }
 
-/// Returns the review that responds to the request called `uid`.
+/// Returns the review with the response to the request `uid`.
 pub fn respond_to_review(uid: &str, verdict: &AdmissionAnswer) -> Value {
     let mut response = json!({"uid": uid, "allowed": verdict.refusal.is_none()});
     if let Some(reason) = &verdict.refusal {
@@ -188,7 +194,7 @@ fn bounded(warnings: &[String]) -> Vec<String> {
     shown
 }
 
-/// Returns the beginning of a text, on one line.
+/// Returns the first characters of a text, on one line.
 fn shortened(text: &str, longest: usize) -> String {
     one_line(&text.chars().take(longest).collect::<String>())
 }
@@ -214,23 +220,23 @@ mod tests {
     }
 
     #[test]
-    fn bad_reviews_are_told_without_their_content() {
+    fn invalid_reviews_are_refused_without_their_content() {
         let review =
             |version: &str, kind: &str, rest: &str| format!(r#"{{"apiVersion":"{version}","kind":"{kind}"{rest}}}"#);
-        for (text, told) in [
+        for (text, expected) in [
             (String::new(), "empty"),
-            ("secret".to_owned(), "no AdmissionReview in JSON"),
-            (r#"["admission.k8s.io/v1","AdmissionReview",{"uid":"secret"}]"#.to_owned(), "no AdmissionReview in JSON"),
-            ("{}".to_owned(), "no AdmissionReview of admission.k8s.io/v1"),
-            (review("admission.k8s.io/v1beta1", KIND, r#","request":{"uid":"secret"}"#), "no AdmissionReview of"),
-            (review(VERSION, "Service", r#","request":{"uid":"secret"}"#), "no AdmissionReview of"),
+            ("secret".to_owned(), "not an AdmissionReview in JSON"),
+            (r#"["admission.k8s.io/v1","AdmissionReview",{"uid":"secret"}]"#.to_owned(), "not an AdmissionReview in JSON"),
+            ("{}".to_owned(), "not an AdmissionReview of admission.k8s.io/v1"),
+            (review("admission.k8s.io/v1beta1", KIND, r#","request":{"uid":"secret"}"#), "not an AdmissionReview of"),
+            (review(VERSION, "Service", r#","request":{"uid":"secret"}"#), "not an AdmissionReview of"),
             (review(VERSION, KIND, ""), "no request"),
             (review(VERSION, KIND, r#","request":null"#), "no request"),
             (review(VERSION, KIND, r#","response":{"uid":"secret"}"#), "no request"),
-            (review(VERSION, KIND, r#","request":{"uid":{"secret":1}}"#), "no AdmissionReview in JSON"),
+            (review(VERSION, KIND, r#","request":{"uid":{"secret":1}}"#), "not an AdmissionReview in JSON"),
         ] {
             let error = parse_review(text.as_bytes()).unwrap_err();
-            assert!(error.contains(told) && !error.contains("secret"), "{text}: {error}");
+            assert!(error.contains(expected) && !error.contains("secret"), "{text}: {error}");
         }
     }
 
@@ -254,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_the_uid_and_bounded_texts() {
+    fn responses_have_the_uid_and_bounded_texts() {
         let allowed = respond_to_review("u-1", &AdmissionAnswer::allowed());
         let expected = json!({"apiVersion": VERSION, "kind": KIND, "response": {"uid": "u-1", "allowed": true}});
         assert_eq!(allowed, expected);
@@ -271,12 +277,12 @@ mod tests {
     #[test]
     fn a_patch_is_encoded_unless_the_change_is_refused() {
         let patch = vec![json!({"op": "add", "path": "/a", "value": 1})];
-        let answer = AdmissionAnswer { patch, ..AdmissionAnswer::allowed() };
-        let response = respond_to_review("u", &answer)["response"].clone();
+        let verdict = AdmissionAnswer { patch, ..AdmissionAnswer::allowed() };
+        let response = respond_to_review("u", &verdict)["response"].clone();
         assert_eq!(response["patchType"], "JSONPatch");
         let decoded: ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
-        assert_eq!(serde_json::from_slice::<Value>(&decoded.0).unwrap(), json!(answer.patch));
-        let refused = AdmissionAnswer { refusal: Some("no".to_owned()), ..answer };
+        assert_eq!(serde_json::from_slice::<Value>(&decoded.0).unwrap(), json!(verdict.patch));
+        let refused = AdmissionAnswer { refusal: Some("no".to_owned()), ..verdict };
         assert!(respond_to_review("u", &refused)["response"].get("patch").is_none());
     }
 }

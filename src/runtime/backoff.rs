@@ -5,21 +5,21 @@
 
 use std::time::Duration;
 
-/// A pause that grows with each failure.
+/// Policy of a delay that grows with each failure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExponentialBackoff {
-    /// After the first failure.
+    /// Delay after the first failure.
     pub first: Duration,
-    /// Growth from one pause to the next.
+    /// Factor between consecutive delays.
     pub factor: f64,
-    /// Random share added to a pause: 0.2 adds up to a fifth.
+    /// Largest random share that is added to a delay: 0.2 adds up to a fifth.
     pub jitter: f64,
-    /// Longest pause, with jitter.
+    /// Longest delay, including jitter.
     pub max: Duration,
 }
 
 impl ExponentialBackoff {
-    /// Doubles from `first` to `max`, without jitter.
+    /// Creates a policy whose delay doubles from `first` to `max`, without jitter.
     pub const fn doubling(first: Duration, max: Duration) -> Self {
         Self { first, factor: 2.0, jitter: 0.0, max }
     }
@@ -32,7 +32,7 @@ impl ExponentialBackoff {
     /// Returns the delay with jitter. `random` is between 0 and 1.
     pub fn delay_with(&self, failures: u32, random: f64) -> Duration {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
-        // Infinite times nothing would be no number.
+        // Infinity times zero would be NaN.
         let grown = self.factor.powi(exponent).min(f64::MAX);
         let seconds = self.first.as_secs_f64() * grown * (1.0 + self.jitter * random);
         Duration::try_from_secs_f64(seconds).unwrap_or(self.max).min(self.max)
@@ -75,7 +75,7 @@ mod tests {
             assert_eq!(backoff.delay_with(failures, random).as_millis(), expected, "{failures} {random}");
         }
         let none = ExponentialBackoff { first: Duration::ZERO, ..backoff };
-        assert_eq!(none.delay_with(u32::MAX, 1.0), Duration::ZERO, "nothing never grows");
+        assert_eq!(none.delay_with(u32::MAX, 1.0), Duration::ZERO, "zero does not grow");
         assert_eq!(
             [0.0, 0.5, 1.0, 7.0].map(|random| shortened(millis(800), 0.25, random).as_millis()),
             [600, 700, 800, 800]
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_before_tells_the_next() {
+    fn the_previous_delay_determines_the_next() {
         let backoff = ExponentialBackoff::doubling(millis(800), millis(30_000));
         let mut last = None;
         let pauses: Vec<_> = (0..7)

@@ -1,4 +1,4 @@
-//! The header that carries a token. Pure.
+//! Header with a bearer token. Pure.
 
 use http::HeaderValue;
 

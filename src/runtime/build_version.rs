@@ -1,12 +1,12 @@
 //! Version of this build. Pure.
 //!
-//! In: `CCM_VERSION` at build time, which `make static` takes from the tag of the commit; without it, the version in `Cargo.toml`.
-//! Out: what `--version`, user agents and `kubernetes_build_info` say.
+//! In: `CCM_VERSION` at build time, which `make static` takes from the tag of the commit; without it, the version in
+//! `Cargo.toml`. Out: the version in `--version`, user agents and `kubernetes_build_info`.
 
 /// Version of this build, with a leading `v`.
 pub const VERSION: &str = of(option_env!("CCM_VERSION"), concat!("v", env!("CARGO_PKG_VERSION")));
 
-/// A tag that is no version fails the build.
+/// Build-time check that the tag is a valid version.
 const _: () =
     assert!(is_version(VERSION), "CCM_VERSION has to be v, two numbers with a dot between them, and the rest of a version");
 

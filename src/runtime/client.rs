@@ -54,7 +54,8 @@ use self::{
 use super::{leader_election::Leadership, service_account::ServiceAccountToken};
 use crate::metrics::Metrics;
 
-/// Requests of one client at once. On HTTP/1.1 each has a connection of its own, with buffers on both sides.
+/// Maximum number of concurrent requests of one client. On HTTP/1.1, each has its own connection, with buffers on both
+/// sides.
 const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// Connection to the API server.
@@ -66,24 +67,24 @@ pub struct KubeClientConfig {
     pub master: Option<String>,
     /// `--kube-api-qps`: requests per second and client; 0 or less: no limit.
     pub qps: f32,
-    /// `--kube-api-burst`: how many may go at once before the limit holds.
+    /// `--kube-api-burst`: number of requests that may be sent at once before the limit applies.
     pub burst: u32,
-    /// Whether the limit holds only while the server has no priority and fairness.
+    /// Whether the limit applies only while the server has no priority and fairness.
     pub limit_unless_fair: bool,
     /// Prefix of user agents: `program/version (os/arch)`.
     pub user_agent_base: String,
 }
 
-/// The API server cannot be reached as configured. The message names the flag.
+/// Error of the configuration of the connection. The message names the flag.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeClientError {
     /// The kubeconfig cannot be read or used.
     #[error("--{flag} {path}: {reason}")]
     Kubeconfig { flag: &'static str, path: String, reason: String },
-    /// There is no kubeconfig and no pod around the process.
+    /// There is no kubeconfig, and the process does not run in a pod.
     #[error("no --kubeconfig was given and this is not a pod ({0}): give --kubeconfig=FILE")]
     NotInCluster(String),
-    /// `--master` is no URL.
+    /// The value of `--master` is not a URL.
     #[error("--master {value:?}: {reason}; accepted is a URL such as https://10.0.0.1:6443")]
     Master { value: String, reason: String },
 }
@@ -103,10 +104,10 @@ const KUBECONFIG: &str = "kubeconfig";
 #[derive(Clone)]
 pub struct KubeClients {
     settings: KubeClientConfig,
-    /// Without what [`KubeCredentials`] takes care of.
+    /// Configuration without the credentials that [`KubeCredentials`] handles.
     base: Config,
     credentials: KubeCredentials,
-    /// The user as in the kubeconfig.
+    /// User of the kubeconfig.
     user: AuthInfo,
     /// File with the certificate authorities of the API server, if there is one.
     authorities: Option<PathBuf>,
@@ -175,7 +176,7 @@ impl KubeClients {
         self.rate_limited_client(self.config(component), self.credentials.clone(), steps)
     }
 
-    /// Creates a client for watches, without a rate limit. It leaves deadlines to the informers, which count expirations.
+    /// Creates a client for watches, without a rate limit. Informers apply deadlines and count expirations.
     pub fn for_watches(&self) -> Result<Client, kube::Error> {
         let (config, credentials) = (self.config("shared-informers"), self.credentials.clone());
         Ok(self.builder(config, credentials, ConnectionSharing::Shared, RequestSteps::default())?.build())
@@ -183,8 +184,8 @@ impl KubeClients {
 
     /// Creates a client for the leader election, without rate limit or queue.
     ///
-    /// No dead connection outlasts the request that found it. Call it on the runtime that the election runs on: the tasks of
-    /// the client and its connections run there.
+    /// A dead connection fails only one request. Call it on the runtime of the election, where the tasks of the client and
+    /// its connections then run.
     pub fn for_election(&self) -> Result<Client, kube::Error> {
         // Other users of a plugin must not delay the election.
         let credentials =
@@ -193,7 +194,8 @@ impl KubeClients {
         Ok(self.builder(config, credentials, ConnectionSharing::Exclusive, RequestSteps::with_deadlines())?.build())
     }
 
-    /// Creates a client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
+    /// Creates a client that sends `token` instead of the credentials of the process (`--use-service-account-credentials`).
+    ///
     /// It writes only while `leadership` holds.
     pub fn with_token(
         &self,
@@ -217,7 +219,7 @@ impl KubeClients {
     fn config(&self, component: &str) -> Config {
         let mut config = self.base.clone();
         let agent = format!("{}/{component}", self.settings.user_agent_base);
-        // Only a component with control characters in its name could fail here; it is sent without a user agent.
+        // A name with control characters is the only possible error. Then no user agent is sent.
         config.headers.extend(HeaderValue::try_from(agent).ok().map(|value| (USER_AGENT, value)));
         config
     }
@@ -236,7 +238,7 @@ impl KubeClients {
         let login = static_login(&config.auth_info).map_err(|reason| kube::Error::Service(reason.into()))?;
         let leadership = steps.leadership.clone();
         let fenced = ServiceBuilder::new()
-            // Once more: a plugin may have taken long.
+            // Leadership is checked again, because a plugin may have run for long.
             .filter(move |request: http::Request<Body>| check_write(leadership.as_ref(), request.method()).map(|()| request))
             .service(service_fn(move |request: http::Request<Body>| transport.send(request)));
         let retries = metrics.clone();
@@ -303,7 +305,7 @@ fn server_host(config: &Config) -> String {
 }
 
 async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<(Config, Option<PathBuf>), KubeClientError> {
-    // Only the first line: the others would quote the file, which may contain a token.
+    // The message has only the first line, because other lines quote the file, which may contain a token.
     let about = |error: &dyn std::fmt::Display| KubeClientError::Kubeconfig {
         flag: KUBECONFIG,
         path: path.display().to_string(),

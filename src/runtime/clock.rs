@@ -1,6 +1,6 @@
-//! Time and randomness, injected. Durations are measured on tokio's clock, which tests pause; wall time follows it there.
+//! Injected time and randomness. Durations are measured on tokio's clock, which tests can pause; wall time then follows it.
 //!
-//! Tokio's clock does not advance while the machine is suspended. For what others rely on, see [`Uptime`].
+//! Tokio's clock does not advance while the machine is suspended. [`Uptime`] also measures on a clock that does.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -29,7 +29,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Creates a clock for tests: it starts at `epoch` and moves with `tokio::time`.
+    /// Creates a clock for tests, which starts at `epoch` and advances with `tokio::time`.
     pub fn manual(epoch: Timestamp) -> Self {
         Clock::Manual { epoch, origin: Instant::now(), jump: None }
     }
@@ -53,7 +53,7 @@ impl Clock {
         }
     }
 
-    /// Returns the wall time, for what is written into objects.
+    /// Returns the wall time, for timestamps in objects.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     pub fn wall(&self) -> Timestamp {
         match self {
@@ -100,18 +100,18 @@ fn share_of(value: &impl Hash) -> f64 {
     f64::from(upper) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// Moment on the clock that does not advance while the machine is suspended, and on the one that does.
+/// Time on the clock that does not advance while the machine is suspended, and on the clock that does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uptime {
-    /// The clock that waits are measured on (`CLOCK_MONOTONIC`).
+    /// Time on the clock of timers (`CLOCK_MONOTONIC`).
     running: Instant,
-    /// Time since the machine was started, suspended time included (`CLOCK_BOOTTIME`); `None` where there is no such clock, or time
-    /// is simulated.
+    /// Time since the start of the machine, including suspended time (`CLOCK_BOOTTIME`); `None` without such a clock, or for
+    /// simulated time.
     boot: Option<Duration>,
 }
 
 impl Uptime {
-    /// Returns the moment on the clock that waits are measured on.
+    /// Returns the time on the clock of timers.
     pub fn running(&self) -> Instant {
         self.running
     }
@@ -191,12 +191,12 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn who_was_suspended_beyond_the_renew_deadline_writes_no_more() {
+    fn suspension_beyond_the_renew_deadline_ends_leadership() {
         let now = Clock::System.uptime();
         let (state, leadership) = Leadership::channel();
         state.send_replace(LeadershipState::Leading { until: now + Duration::from_secs(600) });
         assert!(leadership.is_leading());
-        // As seen after a minute of suspension: nothing has passed on the clock that stood still.
+        // The state after a suspension: the running clock has not advanced.
         let before = now.boot.map(|boot| boot.saturating_sub(Duration::from_nanos(1)));
         state.send_replace(LeadershipState::Leading { until: Uptime { boot: before, ..now + Duration::from_secs(600) } });
         assert!(!leadership.is_leading());

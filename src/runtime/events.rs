@@ -1,7 +1,7 @@
-//! Events: what happened to an object, for `kubectl describe`.
+//! Kubernetes Events about objects, for `kubectl describe`.
 //!
-//! In: [`RecordedEvent`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
-//! filtered. Recording never blocks and never fails the caller.
+//! In: [`RecordedEvent`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated
+//! and floods filtered. Recording never blocks and never fails the caller.
 
 mod correlator;
 mod lru;
@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 const LONGEST_MESSAGE: usize = 1024;
 const ELLIPSIS: &str = "…";
 
-/// Cuts a message that is too long between two characters.
+/// Truncates a message that is too long, between two characters.
 fn truncate_message(message: &mut String) {
     if message.len() > LONGEST_MESSAGE {
         *message = truncate(message, LONGEST_MESSAGE - ELLIPSIS.len());
@@ -40,16 +40,16 @@ pub struct RecordedEvent {
     /// Object of the event.
     pub about: ObjectReference,
     pub type_: EventType,
-    /// CamelCase word, for machines.
+    /// Reason in CamelCase, for machines.
     pub reason: &'static str,
-    /// A sentence, for people.
+    /// Message for people, which is a sentence.
     pub message: String,
 }
 
 /// Row of a controller's table of events, for the reference page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventDescription {
-    /// CamelCase word, for machines.
+    /// Reason in CamelCase, for machines.
     pub reason: &'static str,
     pub type_: EventType,
     /// Occasion of the event.
@@ -76,7 +76,7 @@ pub fn object_reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRefe
     ObjectReference { resource_version: object.meta().resource_version.clone(), ..object.object_ref(&()) }
 }
 
-/// Takes events for one source component. Clones are the same recorder.
+/// Recorder of the events of one source component. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
     component: &'static str,
@@ -85,7 +85,7 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// How many events may wait to be written; further ones are dropped. Upstream: client-go `tools/record`.
+    /// Maximum number of queued events; further events are dropped. Upstream: client-go `tools/record`.
     pub const QUEUE_CAPACITY: usize = 1000;
 
     /// Creates a recorder for `component`, and the receiver of its events: the sink, or a test.
@@ -94,7 +94,7 @@ impl EventRecorder {
         (Self { component, queue, discarded: None }, events)
     }
 
-    /// Counts what is dropped because the queue is full in `metrics`.
+    /// Counts events that are dropped because the queue is full, in `metrics`.
     pub fn with_discard_metric(self, metrics: &Metrics) -> Self {
         Self { discarded: Some(metrics.events_discarded_total.clone()), ..self }
     }
@@ -104,7 +104,7 @@ impl EventRecorder {
         Self { component, ..self.clone() }
     }
 
-    /// Records `event`, its message cut to what the API takes; drops it when the queue is full.
+    /// Records `event` with its message truncated to the limit of the API. If the queue is full, the event is dropped.
     pub fn record(&self, mut event: RecordedEvent) {
         truncate_message(&mut event.message);
         if self.queue.try_send((self.component, event)).is_err() {

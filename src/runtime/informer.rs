@@ -50,29 +50,29 @@ use super::{
 };
 use crate::metrics::Metrics;
 
-/// Before the next try after a failure; doubles while failures go on, since a list of a large cluster is the most
-/// expensive request there is. As in client-go (`tools/cache/reflector.go`).
+/// Backoff after failed lists and watches. It doubles with each failure, because a list of a large cluster is the most
+/// expensive request. As in client-go (`tools/cache/reflector.go`).
 const RELIST_PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
-/// Share of a pause that is by chance.
+/// Random share of a delay.
 const RELIST_JITTER: f64 = 0.25;
-/// A failure so long after the last pause is the first of another series: longer than a list takes that is answered slowly and then fails.
+/// Time since the last delay after which a failure starts another series. It is longer than a slow list that fails.
 const BACKOFF_RESET_GAP: Duration = Duration::from_secs(120);
-/// A change that arrives so long after the last pause ends the series: the watch works.
+/// Time since the last delay after which a change ends the series, because the watch works.
 const STEADY_WATCH: Duration = Duration::from_secs(10);
 
-/// Change of an object, as seen in the store.
+/// Change of an object in the store.
 #[derive(Debug, Clone)]
 pub enum ObjectChange<K> {
     /// The object is new.
     Added(Arc<K>),
     /// The object differs from the stored one.
     Updated { old: Arc<K>, new: Arc<K> },
-    /// The object was deleted; this is its last known state.
+    /// The object was deleted; this is its last cached state.
     Deleted(Arc<K>),
 }
 
 impl<K> ObjectChange<K> {
-    /// Returns the current object, or the last known one.
+    /// Returns the current object, or the last cached state of a deleted object.
     pub fn object(&self) -> &Arc<K> {
         match self {
             ObjectChange::Added(object) | ObjectChange::Updated { new: object, .. } | ObjectChange::Deleted(object) => {
@@ -85,7 +85,7 @@ impl<K> ObjectChange<K> {
 /// Callback for each change, called after the store is updated. Must not block: it runs in the informer's task.
 pub type ChangeHandler<K> = Box<dyn Fn(&ObjectChange<K>) + Send + Sync>;
 
-/// An informer that has not started: handlers are added, then [`Informer::start`] consumes it.
+/// Informer that has not started. Handlers are added before [`Informer::start`] consumes it.
 pub struct Informer<K> {
     store: InformerStore<K>,
     handlers: Vec<ChangeHandler<K>>,
@@ -98,7 +98,9 @@ impl<K> Informer<K>
 where
     K: Resource<DynamicType = ()> + Clone + PartialEq + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    /// Creates an informer that stores what `prune` leaves of each object. `metadata.managedFields` is always removed.
+    /// Creates an informer that stores objects after `prune` has removed unread fields.
+    ///
+    /// `metadata.managedFields` is always removed.
     pub fn new(prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         let prune: PruneFn<K> = Arc::new(prune);
         Self {
@@ -110,7 +112,7 @@ where
         }
     }
 
-    /// Creates an informer of the one object called `name`: the server sends no other.
+    /// Creates an informer of the single object `name`.
     pub fn for_object(name: &str, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         let watched = watcher::Config::default().fields(&format!("metadata.name={name}"));
         Self { watch_config: watched, ..Self::new(prune) }
@@ -128,7 +130,7 @@ where
         Self { clock, ..self }
     }
 
-    /// Leaves these fields out before an object is decoded: the large ones and the many of those that `prune` drops.
+    /// Removes these fields before an object is decoded: the large and the numerous fields that `prune` would remove.
     pub fn without(self, unread: UnreadFields) -> Self {
         Self { unread, ..self }
     }
@@ -143,7 +145,7 @@ where
         kube::Client::new(service, "default")
     }
 
-    /// Returns the store that it will fill.
+    /// Returns the store, which fills after the start.
     pub fn store(&self) -> InformerStore<K> {
         self.store.clone()
     }
@@ -172,7 +174,7 @@ where
         shutdown.spawn(async move { token.run_until_begun(feed.run(api)).await });
     }
 
-    /// Calls the handlers. A panic must end neither the informer nor the handlers after it.
+    /// Calls the handlers. A panic of one ends neither the informer nor other handlers.
     fn dispatch(&self, change: &ObjectChange<K>) {
         for handler in &self.handlers {
             if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
@@ -185,7 +187,7 @@ where
         let key = ObjectKey::of(object.as_ref());
         match self.store.insert(key, Arc::clone(&object)) {
             None => self.dispatch(&ObjectChange::Added(object)),
-            // A version alone proves nothing: after a restore of etcd, versions are used again.
+            // Equal versions are not sufficient: after a restore of etcd, versions are used again.
             Some(old) if old == object => {}
             Some(old) => self.dispatch(&ObjectChange::Updated { old, new: object }),
         }
@@ -198,7 +200,7 @@ where
     }
 }
 
-/// The running half: turns watch events into changes.
+/// Running informer, which turns watch events into changes.
 struct Reflector<K> {
     informer: Informer<K>,
     /// Objects of the list in progress.
@@ -225,7 +227,7 @@ where
                 let event = tokio::select! {
                     biased;
                     event = watch.next() => event,
-                    () = store.relist_wanted(begun) => break,
+                    () = store.wait_for_relist_request(begun) => break,
                 };
                 let Some(event) = event else { break };
                 match event {
@@ -238,7 +240,7 @@ where
                     Err(failure) => {
                         let expired = failure.expired;
                         self.record_failure(failure);
-                        // Not all replicas come back at the same moment.
+                        // The jitter spreads the requests of replicas.
                         let pause = series.next_pause(Instant::now());
                         tokio::time::sleep(backoff::shortened(
                             pause,
@@ -258,8 +260,8 @@ where
     fn record_failure(&self, failure: WatchFailure) {
         let WatchFailure { operation, message, expired } = failure;
         if expired {
-            // What was created meanwhile is missing until the list has ended.
-            self.informer.store.want_relist();
+            // Objects that were created meanwhile are missing until the list has ended.
+            self.informer.store.request_relist();
         }
         tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, retrying");
         self.metrics.informer_restarts_total.with_label_values(&[&self.resource, operation]).inc();
@@ -270,15 +272,15 @@ where
         match event {
             Event::Init => {
                 self.list_in_progress = Some(BTreeMap::new());
-                self.relist_requests = self.informer.store.relists_wanted();
+                self.relist_requests = self.informer.store.requested_relists();
             }
             Event::InitApply(object) => {
                 let accepted = self.decode_and_prune(&object);
                 if let (Some((key, object)), Some(relisted)) = (accepted, self.list_in_progress.as_mut()) {
-                    // What is known already is not held twice.
+                    // An unchanged object shares the memory of the stored one.
                     let cached = self.informer.store.get(&key).filter(|cached| *cached == object);
                     relisted.insert(key, cached.unwrap_or(object));
-                    // A list that always fails at the same page gets nowhere.
+                    // A list that always fails at the same page makes no progress.
                     if relisted.len() > self.longest_failed_list {
                         self.longest_failed_list = relisted.len();
                         self.informer.store.set_status(|status| status.progressed = Some(Instant::now()));
@@ -314,12 +316,12 @@ where
         });
     }
 
-    /// Prunes a good object; counts a bad one. A bad update keeps the object as it was before.
+    /// Decodes and prunes an object. An invalid object is counted, and the stored one is kept.
     fn decode_and_prune(&self, raw: &RawObject) -> Option<(ObjectKey, Arc<K>)> {
         let key = ObjectKey::of(raw);
         match raw.decode() {
             Ok(mut object) => {
-                object = self.informer.store.as_kept(object);
+                object = self.informer.store.pruned(object);
                 drop_slack(object.meta_mut());
                 Some((key, Arc::new(object)))
             }
@@ -333,7 +335,7 @@ where
     }
 }
 
-/// Rebuilds maps that grew key by key, which are half empty.
+/// Rebuilds maps that were filled key by key, which have unused capacity.
 fn drop_slack(metadata: &mut ObjectMeta) {
     for map in [&mut metadata.labels, &mut metadata.annotations].into_iter().flatten() {
         *map = std::mem::take(map).into_iter().collect();
@@ -345,8 +347,9 @@ struct WatchFailure {
     /// Name of the operation, as in the metric.
     operation: &'static str,
     message: String,
-    /// Whether the server does not have the version any more, or not yet. kube's watcher repeats such a watch for ever; only a
-    /// fresh one lists again.
+    /// Whether the server no longer has the version, or does not have it yet.
+    ///
+    /// kube's watcher repeats such a watch forever; only a new watcher lists again.
     expired: bool,
 }
 
@@ -365,7 +368,8 @@ impl WatchFailure {
     }
 }
 
-/// Returns `true` if the server has forgotten the version of a watch, or has not reached it: its etcd was restored from a backup.
+/// Returns `true` if the server has forgotten the version of a watch, or has not reached it: its etcd was restored from a
+/// backup.
 ///
 /// Upstream: apimachinery `pkg/apis/meta/v1`, `CauseTypeResourceVersionTooLarge`.
 fn lacks_version(status: &Status) -> bool {
@@ -379,7 +383,7 @@ fn lacks_version(status: &Status) -> bool {
 struct RelistBackoff(Option<(Instant, Duration)>);
 
 impl RelistBackoff {
-    /// Returns the delay after a failure at `now`.
+    /// Returns the delay after a failure at `now`, and records it.
     fn next_pause(&mut self, now: Instant) -> Duration {
         let last = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < BACKOFF_RESET_GAP);
         let pause = RELIST_PAUSE.after(last.map(|(_, pause)| pause));

@@ -22,25 +22,25 @@ use crate::runtime::watch;
 pub enum LeadershipState {
     /// Another replica leads, or there is no leader.
     Standby,
-    /// Leading; no write may start at or after this moment unless the lease is renewed before.
+    /// Leadership of this replica. No write may start at or after `until`, unless the lease is renewed before.
     Leading {
-        /// End of the renew deadline that runs.
+        /// End of the current renew deadline.
         until: Uptime,
     },
-    /// No election: this one always may.
+    /// There is no election, so this replica may always write.
     Unopposed,
 }
 
-/// Error of a process that does not (or no longer) lead: drop the work, the leader will do it.
+/// Error of a process that does not lead (any more). The caller drops the work, which the leader does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this replica does not hold the lease")]
 pub struct NotLeading;
 
-/// Leadership as seen by writers. Clones see the same election.
+/// Leadership, which every writer checks. Clones share the election.
 #[derive(Debug, Clone)]
 pub struct Leadership {
     state: watch::Receiver<LeadershipState>,
-    /// Keeps the channel open when there is no elector.
+    /// Sender that keeps the channel open without an elector.
     _unopposed: Option<Arc<watch::Sender<LeadershipState>>>,
     took_over: Arc<AtomicBool>,
 }
@@ -52,7 +52,7 @@ impl Leadership {
         Self { state, _unopposed: Some(Arc::new(sender)), took_over: Arc::default() }
     }
 
-    /// Returns leadership that the holder of the sender decides: the elector, or a test.
+    /// Returns leadership that the returned sender controls, which the elector or a test holds.
     pub fn channel() -> (watch::Sender<LeadershipState>, Self) {
         let (sender, state) = watch::channel(LeadershipState::Standby);
         (sender, Self { state, _unopposed: None, took_over: Arc::default() })
@@ -61,7 +61,7 @@ impl Leadership {
     /// Returns `true` if another holder had the lease before.
     ///
     /// Its last request may still be in flight to the API server, even if it released the lease, because requests that
-    /// outlast its grace period are cut off without a response.
+    /// exceed its grace period are cancelled without a response.
     pub fn took_over(&self) -> bool {
         self.took_over.load(Ordering::Acquire)
     }
@@ -85,11 +85,11 @@ impl Leadership {
         self.check().is_ok()
     }
 
-    /// Resolves when this process does not lead any more, after it did.
+    /// Resolves when this process loses the leadership.
     pub async fn lost(&self) {
         self.acquired().await;
         let mut state = self.state.clone();
-        // An elector that is gone renews nothing, so a closed channel is a loss too.
+        // Without an elector, the lease is not renewed, so a closed channel is a loss, too.
         let _ = state.wait_for(|state| *state == LeadershipState::Standby).await;
     }
 

@@ -1,4 +1,5 @@
-//! Sockets that listen. In: an address and what the kernel may hold for it. Out: a listener that a restart can bind again at once.
+//! Listening sockets. In: an address and the limits of kernel buffers. Out: a listener whose address a restart can bind at
+//! once.
 
 use std::{
     io,
@@ -16,9 +17,9 @@ pub(crate) struct ListenOptions {
     pub(crate) only_v6: bool,
     /// Whether other processes may listen on the same port (`SO_REUSEPORT`).
     pub(crate) share_port: bool,
-    /// Bytes that the kernel holds of one connection in each direction.
+    /// Size of the kernel buffers of one connection, in bytes per direction.
     pub(crate) buffer: usize,
-    /// Connections that wait to be accepted.
+    /// Maximum number of connections that wait to be accepted.
     pub(crate) backlog: i32,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn listen_everywhere(port: u16, options: ListenOptions) -> io::Result
     }
 }
 
-/// Lets a connection end with a reset, of which the kernel keeps nothing.
+/// Configures a connection to end with a reset, after which the kernel keeps no state.
 pub(crate) fn reset_when_dropped(stream: &TcpStream) {
     // A closed connection cannot be configured, which is harmless.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

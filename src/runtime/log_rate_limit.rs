@@ -1,6 +1,6 @@
-//! Few lines in the log, whatever many requests do wrong.
+//! Rate limit of log lines that requests can cause.
 //!
-//! In: the wish to log. Out: whether to, and how many lines were left out before.
+//! In: a call before each line. Out: permission to log, with the number of omitted lines.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Of one kind of line.
+/// Rate limit of one kind of log line.
 #[derive(Debug, Default)]
 pub(crate) struct LogRateLimit(Mutex<(Option<Instant>, u64)>);
 
@@ -32,10 +32,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_a_second_says_how_many_it_stands_for() {
-        let pace = LogRateLimit::default();
-        assert_eq!([pace.permit(), pace.permit(), pace.permit()], [Some(0), None, None]);
+    async fn a_line_per_second_counts_the_omitted_lines() {
+        let limit = LogRateLimit::default();
+        assert_eq!([limit.permit(), limit.permit(), limit.permit()], [Some(0), None, None]);
         tokio::time::advance(PAUSE).await;
-        assert_eq!([pace.permit(), pace.permit()], [Some(2), None]);
+        assert_eq!([limit.permit(), limit.permit()], [Some(2), None]);
     }
 }

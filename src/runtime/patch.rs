@@ -1,7 +1,7 @@
-//! Writing to the cluster: minimal patches, leadership checked at each, errors classed by the caller's next move.
+//! Writes to the cluster: minimal patches, a leadership check before each, and errors by the next step of the caller.
 //!
-//! In: a typed api call's coordinates and a JSON body. Out: the object as the server has it now. Nothing is ever read, modified and
-//! PUT back, so fields that this program does not know survive.
+//! In: the API, the key of an object, and a JSON body. Out: the object as returned by the server. Objects are never read,
+//! modified and written as a whole, so fields that this program does not know are kept.
 
 use std::fmt;
 
@@ -23,25 +23,25 @@ use super::{
 /// Reason why a request to the API server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// The object is gone: nothing left to do.
+    /// The object does not exist: nothing remains to be done.
     #[error("{0} not found")]
     NotFound(String),
-    /// Another writer changed the object in between: read and decide again.
+    /// Another writer changed the object in between: read the object and decide again.
     #[error("conflict on {0}")]
     Conflict(String),
-    /// RBAC forbids it: the operator has to grant the verb that the message names.
+    /// RBAC denies the request: the operator must grant the verb that the message names.
     #[error("{0}; grant it in the ClusterRole of this process")]
     Forbidden(String),
-    /// The process may not write now.
+    /// The process does not lead, so it must not write.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
-    /// The API server is too busy: nothing was written, try later.
+    /// The API server is too busy: nothing was written; retry later.
     #[error("{0}")]
     Busy(String),
     /// The API server, or one of its admission webhooks, rejected the request: nothing was written.
     #[error("{0}")]
     Rejected(String),
-    /// Any other error, after which the write may have happened or not: retry with backoff.
+    /// Any other error. The write may have had an effect: retry with backoff.
     #[error("{0}")]
     Failed(String),
 }
@@ -67,17 +67,18 @@ impl ApiError {
     }
 }
 
-/// Returns `true` if a status means that nothing was written, and that a repetition will be rejected: 408 and 499 are those
-/// of timeouts.
+/// Returns `true` if a status code means that nothing was written, and that a retry will be rejected.
+///
+/// 408 and 499 are timeouts, so they do not.
 fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && code != 408 && code != 499
 }
 
-/// For answers that carry no more of an object than its metadata. A server that cannot sends the whole object.
+/// `Accept` header for responses with the metadata of an object only. A server without support sends the whole object.
 const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=1,application/json");
 
-/// Fields that are read of a brief response.
+/// Fields of a brief response that are read.
 #[derive(Deserialize)]
 struct WrittenObject {
     metadata: WrittenVersion,
@@ -96,7 +97,7 @@ pub enum PatchTarget {
     Status,
 }
 
-/// The only way to write objects to the cluster.
+/// Writer of objects, which all writes to the cluster use.
 #[derive(Clone)]
 pub struct ObjectWriter {
     client: kube::Client,
@@ -119,7 +120,7 @@ impl ObjectWriter {
         &self.leadership
     }
 
-    /// Reads an object afresh.
+    /// Gets an object from the API server instead of the cache.
     pub async fn get<K>(&self, api: &Api<K>, key: &ObjectKey) -> Result<K, ApiError>
     where
         K: Resource + Clone + DeserializeOwned + fmt::Debug,
@@ -143,7 +144,7 @@ impl ObjectWriter {
     {
         self.leadership.check()?;
         let params = PatchParams::default();
-        // Boxed, because otherwise every future that may write reserves room for it all the time.
+        // The future is boxed, because otherwise every future that may write would be as large.
         let result = match part {
             PatchTarget::Object => Box::pin(api.patch(&key.name, &params, patch)).await,
             PatchTarget::Status => Box::pin(api.patch_status(&key.name, &params, patch)).await,
@@ -203,23 +204,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_what_to_do_next() {
+    fn the_status_code_determines_the_error() {
         let class = |code: u16| {
-            let status = Status { code, message: "told".to_owned(), ..Status::default() };
+            let status = Status { code, message: "reason".to_owned(), ..Status::default() };
             ApiError::from_kube("n", &kube::Error::Api(Box::new(status)))
         };
-        let told = |code: u16| format!("n: told ({code})");
+        let text = |code: u16| format!("n: reason ({code})");
         for (code, expected) in [
             (404, ApiError::NotFound("n".to_owned())),
             (409, ApiError::Conflict("n".to_owned())),
-            (403, ApiError::Forbidden("told".to_owned())),
-            (400, ApiError::Rejected(told(400))),
-            (422, ApiError::Rejected(told(422))),
-            (429, ApiError::Busy(told(429))),
-            (408, ApiError::Failed(told(408))),
-            (499, ApiError::Failed(told(499))),
-            (500, ApiError::Failed(told(500))),
-            (504, ApiError::Failed(told(504))),
+            (403, ApiError::Forbidden("reason".to_owned())),
+            (400, ApiError::Rejected(text(400))),
+            (422, ApiError::Rejected(text(422))),
+            (429, ApiError::Busy(text(429))),
+            (408, ApiError::Failed(text(408))),
+            (499, ApiError::Failed(text(499))),
+            (500, ApiError::Failed(text(500))),
+            (504, ApiError::Failed(text(504))),
         ] {
             assert_eq!(class(code), expected, "{code}");
         }

@@ -19,19 +19,19 @@ use super::{backoff::ExponentialBackoff, bearer::bearer_header, shutdown::Shutdo
 /// Namespace of the accounts.
 pub const NAMESPACE: &str = "kube-system";
 
-/// Life of a token.
+/// Lifetime of a token.
 const LIFE: Duration = Duration::from_secs(3600);
-/// After which part of its life a token is replaced.
+/// Age at which a token is replaced.
 const REPLACED_AFTER: Duration = Duration::from_secs(48 * 60);
 /// Delay after a failure.
 const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
 
-/// The token of one account, or why there is none yet. Clones see the same token; it is never printed.
+/// Token of one account, or the reason why it is missing. Clones share the token, which is never printed.
 #[derive(Clone)]
 pub struct ServiceAccountToken(Arc<ArcSwap<Result<HeaderValue, String>>>);
 
 impl ServiceAccountToken {
-    /// Keeps the token of ServiceAccount `account` fresh until `shutdown` begins.
+    /// Keeps the token of ServiceAccount `account` valid until `shutdown` begins.
     pub fn keep_fresh(client: Client, account: &str, shutdown: &Shutdown) -> Self {
         let token = Self(Arc::new(ArcSwap::from_pointee(Err(format!(
             "the token of ServiceAccount {NAMESPACE}/{account} is not there yet"
@@ -43,7 +43,7 @@ impl ServiceAccountToken {
         token
     }
 
-    /// Adds the token to the headers of a request. The error says why there is none yet.
+    /// Adds the token to the headers of a request. The error is the reason why the token is missing.
     pub(super) fn authorize(&self, headers: &mut HeaderMap) -> Result<(), String> {
         match self.0.load().as_ref() {
             Ok(header) => {
@@ -68,7 +68,7 @@ impl ServiceAccountToken {
                     let pause = PAUSE.delay(failures);
                     let problem = format!("no token for ServiceAccount {NAMESPACE}/{account}: {reason}");
                     tracing::warn!(problem, retry_in = ?pause, "--use-service-account-credentials");
-                    // A token that is still valid is better than none.
+                    // The previous token may still be valid.
                     if self.0.load().is_err() {
                         self.0.store(Arc::new(Err(problem)));
                     }
@@ -86,7 +86,7 @@ async fn request_token(client: &Client, account: &str) -> Result<HeaderValue, St
         let metadata = ObjectMeta { name: Some(account.to_owned()), ..ObjectMeta::default() };
         let created =
             accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..ServiceAccount::default() }).await;
-        // Another replica may have been quicker.
+        // Another replica may have created the account first.
         if let Err(kube::Error::Api(status)) = &created
             && status.code != 409
         {
@@ -99,7 +99,7 @@ async fn request_token(client: &Client, account: &str) -> Result<HeaderValue, St
         .create_token_request(account, &PostParams::default(), &token_request)
         .await
         .map_err(|error| error.to_string())?;
-    let token = response.status.and_then(|status| status.token).ok_or("the answer has no token")?;
+    let token = response.status.and_then(|status| status.token).ok_or("the response has no token")?;
     bearer_header(&token).ok_or_else(|| "the token is not a header value".to_owned())
 }
 
@@ -132,7 +132,7 @@ mod tests {
         assert!(server.get::<ServiceAccount>(NAMESPACE, "node-controller").is_some());
         let first = authorization(&token);
         server.wait_until(|server| requested_tokens(server) == 2).await;
-        // The answer reaches the token a moment after the server has given it.
+        // The response is stored shortly after the server has sent it.
         while authorization(&token).is_err() || authorization(&token) == first {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! Shutdown of the whole process: accept no more work, let running steps end, then stop.
+//! Shutdown of the process: no new work is accepted, running steps end, and then the process stops.
 //!
 //! In: SIGTERM or SIGINT, or a fatal error. Out: a token that all tasks wait on, and a tracker of running tasks. Work that
 //! must not be interrupted runs under [`Shutdown::spawn`]; [`Shutdown::drain`] waits for it, up to a deadline.
@@ -7,7 +7,7 @@ use std::{future::Future, time::Duration};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Handle on the process's shutdown. Clones are the same shutdown.
+/// Handle of the process's shutdown. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     token: CancellationToken,
@@ -20,7 +20,7 @@ impl Shutdown {
         Self::default()
     }
 
-    /// Returns a part that can be stopped alone and stops with the whole. Its tasks are tracked separately.
+    /// Returns a child that can be shut down separately, and shuts down with its parent. Its tasks are tracked separately.
     pub fn child(&self) -> Self {
         Self { token: self.token.child_token(), tasks: TaskTracker::new() }
     }
@@ -30,12 +30,12 @@ impl Shutdown {
         self.token.cancel();
     }
 
-    /// Returns `true` if it has begun.
+    /// Returns `true` if the shutdown has begun.
     pub fn has_begun(&self) -> bool {
         self.token.is_cancelled()
     }
 
-    /// Resolves when it begins.
+    /// Resolves when the shutdown begins.
     pub async fn begun(&self) {
         self.token.cancelled().await;
     }
@@ -54,7 +54,7 @@ impl Shutdown {
         self.tasks.spawn(task)
     }
 
-    /// Waits until every spawned task has ended, at most `limit`. Answers whether all did.
+    /// Waits until all spawned tasks have ended, at most `limit`. Returns `true` if all have ended.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.tasks.close();
         tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()

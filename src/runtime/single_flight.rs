@@ -1,7 +1,7 @@
 //! Single flight: concurrent callers share the result of one task.
 //!
-//! In: work, and the result if it ends early. Out: a [`SharedTask`] that any number may wait for. The work is a task of its
-//! own: cancelled callers neither end nor repeat it. Caching of results is up to the callers.
+//! In: work, and the result after a panic. Out: a [`SharedTask`] for any number of callers. The work is a separate task, so
+//! cancelled callers neither end nor repeat it. Results are not cached.
 
 use std::future::{Future, IntoFuture};
 
@@ -10,23 +10,23 @@ use futures::{
     future::{BoxFuture, Shared},
 };
 
-/// Work in progress. Clones wait for the same task.
+/// Task in progress. Clones wait for the same task.
 #[derive(Debug, Clone)]
 pub struct SharedTask<T: Clone>(Shared<BoxFuture<'static, T>>);
 
 impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
-    /// Starts `work`. `ended_early` returns the result if it panics; it is called while a caller waits.
+    /// Starts `work`. If it panics, `on_panic` returns the result.
     pub fn start(
         work: impl Future<Output = T> + Send + 'static,
-        ended_early: impl FnOnce(String) -> T + Send + 'static,
+        on_panic: impl FnOnce(String) -> T + Send + 'static,
     ) -> Self {
         let task = tokio::spawn(work);
-        Self(task.map(|joined| joined.unwrap_or_else(|error| ended_early(error.to_string()))).boxed().shared())
+        Self(task.map(|joined| joined.unwrap_or_else(|error| on_panic(error.to_string()))).boxed().shared())
     }
 
-    /// Returns `under_way`, unless it has ended; else the task from `start`.
-    pub fn join_or_start(under_way: Option<&Self>, start: impl FnOnce() -> Self) -> Self {
-        under_way.filter(|task| task.0.peek().is_none()).cloned().unwrap_or_else(start)
+    /// Returns `in_flight`, or the task from `start` if there is none or it has ended.
+    pub fn join_or_start(in_flight: Option<&Self>, start: impl FnOnce() -> Self) -> Self {
+        in_flight.filter(|task| task.0.peek().is_none()).cloned().unwrap_or_else(start)
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers how often it was started, after a second.
+    /// Starts a task that returns the number of starts after a second.
     fn counting(starts: &Arc<AtomicU32>) -> SharedTask<Result<u32, String>> {
         let number = starts.fetch_add(1, Ordering::SeqCst) + 1;
         let work = async move {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_ask_while_it_is_under_way_share_it() {
+    async fn concurrent_callers_share_the_task() {
         let starts = Arc::default();
         let first = SharedTask::join_or_start(None, || counting(&starts));
         let second = SharedTask::join_or_start(Some(&first), || counting(&starts));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_goes_on_when_nobody_waits_any_more() {
+    async fn the_task_continues_without_callers() {
         let task = counting(&Arc::default());
         let waiting = tokio::time::timeout(Duration::from_millis(100), task.clone());
         assert!(waiting.await.is_err());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_answer() {
+    async fn a_panic_is_returned_as_the_result() {
         let task: SharedTask<Result<u32, String>> = SharedTask::start(async { panic!("planted panic") }, Err);
         assert!(task.await.unwrap_err().contains("panic"));
     }

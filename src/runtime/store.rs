@@ -1,4 +1,4 @@
-//! State of the cluster as last seen: pruned objects by key, written by one informer, read by all components.
+//! Cached state of the cluster: pruned objects by key, written by one informer, read by all components.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -41,11 +41,11 @@ impl fmt::Display for ObjectKey {
 /// Status of an informer, for readiness and status pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WatchStatus {
-    /// Whether the first list has been taken in.
+    /// Whether the first list is stored.
     pub synced: bool,
-    /// The last error of list or watch, while it lasts.
+    /// Error of the last list or watch; `None` after a success.
     pub error: Option<String>,
-    /// Since when the store may be older than the cluster: nothing watches. `None` while something does.
+    /// Time since which the store may be outdated because there is no watch. `None` during a watch.
     pub behind_since: Option<Instant>,
     /// Time at which the list in progress last exceeded every failed list before it. `None` during a watch.
     pub progressed: Option<Instant>,
@@ -66,14 +66,14 @@ impl WatchStatus {
     }
 }
 
-/// Removes the fields of an object that no reader uses.
+/// Function that removes the fields of an object without a reader.
 pub type PruneFn<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
 
 /// Numbers of requested lists, and of completed requests.
 #[derive(Default)]
 struct RelistRequests {
     requested: u64,
-    met: u64,
+    completed: u64,
 }
 
 /// Objects by key. Clones are the same store.
@@ -102,14 +102,14 @@ impl<K> Default for InformerStore<K> {
 }
 
 impl<K> InformerStore<K> {
-    /// Creates an empty store, of objects that went through `prune`.
+    /// Creates an empty store whose objects are pruned by `prune`.
     pub(super) fn pruned_by(prune: PruneFn<K>) -> Self {
         let relists = watch::Sender::new(RelistRequests::default());
         Self { prune, objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()), relists }
     }
 
-    /// Returns the form of `object` that this store would hold, to be compared with the stored one.
-    pub fn as_kept(&self, mut object: K) -> K {
+    /// Returns `object` as this store would store it, for comparison with the stored object.
+    pub fn pruned(&self, mut object: K) -> K {
         (self.prune)(&mut object);
         object
     }
@@ -173,13 +173,13 @@ impl<K> InformerStore<K> {
         self.status.borrow().clone()
     }
 
-    /// Resolves when the first list has been taken in.
+    /// Resolves when the first list is stored.
     pub async fn synced(&self) {
         // The sender lives in `self`, so waiting cannot fail.
         let _ = self.status.subscribe().wait_for(|status| status.synced).await;
     }
 
-    /// Resolves with the error when a try to take in the first list has failed.
+    /// Resolves with the error when an attempt to get the first list has failed.
     pub async fn first_list_failed(&self) -> String {
         let mut status = self.status.subscribe();
         let failed = status.wait_for(|status| !status.synced && status.error.is_some()).await;
@@ -187,48 +187,49 @@ impl<K> InformerStore<K> {
         failed.ok().and_then(|status| status.error.clone()).unwrap_or_default()
     }
 
-    /// Requests another list, and returns its number for [`InformerStore::relist_met`], which accepts it any number of times.
+    /// Returns the number of a newly requested list, for [`InformerStore::wait_for_relist`], which accepts it any number of
+    /// times.
     ///
-    /// Its objects are pruned as [`InformerStore::as_kept`] does it by then, so they also have fields that got a reader since.
-    pub fn want_relist(&self) -> u64 {
-        let mut mine = 0;
+    /// The objects of the list are pruned by the rules of that time, so they also have fields that have got a reader since.
+    pub fn request_relist(&self) -> u64 {
+        let mut number = 0;
         self.relists.send_modify(|relists| {
             relists.requested += 1;
-            mine = relists.requested;
+            number = relists.requested;
         });
-        mine
+        number
     }
 
-    /// Resolves when the list that [`InformerStore::want_relist`] requested is in the store. The first list is number 0,
-    /// which has no waiters.
-    pub async fn relist_met(&self, list: u64) {
+    /// Resolves when the list that [`InformerStore::request_relist`] requested is in the store.
+    ///
+    /// The first list has the number 0, and no waiters.
+    pub async fn wait_for_relist(&self, list: u64) {
         // The sender lives in `self`, so waiting cannot fail.
-        let _ = self.relists.subscribe().wait_for(|relists| relists.met >= list).await;
+        let _ = self.relists.subscribe().wait_for(|relists| relists.completed >= list).await;
     }
 
     /// Returns the number of requested lists.
-    pub(super) fn relists_wanted(&self) -> u64 {
+    pub(super) fn requested_relists(&self) -> u64 {
         self.relists.borrow().requested
     }
 
     /// Returns `true` if an object that the store lacks does not exist: no requested list is pending.
     ///
-    /// Call it before the store is read. While a list is pending, ask the API server for what seems to be missing, or keep what
-    /// belongs to it.
+    /// Call it before the store is read. While a list is pending, get a missing object from the API server, or keep the
+    /// resources that belong to it.
     pub fn proves_absence(&self) -> bool {
         let relists = self.relists.borrow();
-        relists.met >= relists.requested
+        relists.completed >= relists.requested
     }
 
-    /// Resolves when more lists are wanted than `previous`.
-    pub(super) async fn relist_wanted(&self, previous: u64) {
+    /// Resolves when the number of requested lists exceeds `previous`.
+    pub(super) async fn wait_for_relist_request(&self, previous: u64) {
         let _ = self.relists.subscribe().wait_for(|relists| relists.requested > previous).await;
     }
 
-    /// Records that a list is in the store that began after `requested` requests. Only for an informer, or a test in its
-    /// place.
+    /// Records that the store has a list that began after `requested` requests. Only an informer or a test calls it.
     pub fn relisted(&self, requested: u64) {
-        self.relists.send_modify(|relists| relists.met = requested);
+        self.relists.send_modify(|relists| relists.completed = requested);
     }
 
     pub(super) fn set_status(&self, change: impl FnOnce(&mut WatchStatus)) {
@@ -239,7 +240,7 @@ impl<K> InformerStore<K> {
         });
     }
 
-    /// Puts `object` at `key`; answers what was there. Only an informer, or a test standing in for one, writes.
+    /// Stores `object` at `key`, and returns the previous object. Only an informer or a test calls it.
     pub fn insert(&self, key: ObjectKey, object: Arc<K>) -> Option<Arc<K>> {
         self.objects.write().insert(key, object)
     }

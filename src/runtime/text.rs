@@ -1,8 +1,9 @@
-//! Texts of others, made fit for one line of a message, a log or a terminal. Pure.
+//! Sanitized texts for one line of a message, a log or a terminal. Pure.
 //!
-//! In: texts of any length that users, clouds or servers wrote. Out: texts that change nothing around them and keep a limit.
+//! In: texts of any length from users, clouds or servers. Out: texts without control characters and with a maximum length.
 
-/// Returns `true` for control characters, and for characters that are invisible, end a line or change the direction of writing.
+/// Returns `true` for control characters, and for characters that are invisible, end a line or change the direction of
+/// writing.
 pub fn is_disruptive(letter: char) -> bool {
     let is_invisible = matches!(
         letter,

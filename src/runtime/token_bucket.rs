@@ -1,7 +1,7 @@
 //! Token bucket: a burst at once, then a rate per second. Pure.
 //!
-//! In: the time. Out: the wait for a token, or whether there is one. It may owe tokens: a caller that takes a missing one
-//! gets the time until it is due.
+//! In: the time. Out: the wait for a token, or whether there is one. The bucket may owe tokens: a caller that
+//! takes a missing token gets the time until it is available.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a full bucket of at least one token. Without a positive `per_second` no caller ever waits for it.
+    /// Creates a full bucket of at least one token. If `per_second` is not positive, no caller waits.
     pub fn new(per_second: f64, burst: f64, now: Instant) -> Self {
         Self { per_second, burst: burst.max(1.0), tokens: burst.max(1.0), refilled_at: now }
     }
 
-    /// Takes a token; answers how long it takes until it is there.
+    /// Takes a token, and returns the time until it is available.
     pub fn take(&mut self, now: Instant) -> Duration {
         if self.per_second <= 0.0 {
             return Duration::ZERO;
@@ -42,7 +42,7 @@ impl TokenBucket {
         allowed
     }
 
-    /// Puts back a token that is not needed after all.
+    /// Returns a token that was not needed.
     pub fn give_back(&mut self) {
         self.tokens += 1.0;
     }
@@ -59,12 +59,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+    fn a_burst_passes_at_once_and_then_the_rate_applies() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(10.0, 3.0, start);
         let waits: Vec<_> = (0..5).map(|_| bucket.take(start).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
-        assert_eq!(bucket.take(start + Duration::from_millis(300)).as_millis(), 0, "what was owed has come in");
+        assert_eq!(bucket.take(start + Duration::from_millis(300)).as_millis(), 0, "the owed tokens are repaid");
         let later = start + Duration::from_secs(3600);
         assert_eq!(
             (0..4).map(|_| bucket.take(later).as_millis()).collect::<Vec<_>>(),
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nobody_waits() {
+    fn without_a_rate_no_caller_waits() {
         let now = Instant::now();
         let mut bucket = TokenBucket::new(0.0, 0.0, now);
         assert!((0..100).all(|_| bucket.take(now).is_zero()));
     }
 
     #[test]
-    fn what_is_refused_or_given_back_costs_nothing() {
+    fn refused_and_returned_tokens_cost_nothing() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(1.0 / 300.0, 2.0, start);
         assert_eq!(

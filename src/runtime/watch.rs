@@ -1,7 +1,8 @@
-//! Channel for the latest value, with the interface of tokio's `watch`. It wakes receivers in the order in which they began to wait.
+//! Channel for the latest value, with the interface of tokio's `watch`. It wakes receivers in the order in which they began
+//! to wait.
 //!
-//! Tokio's channel wakes receivers in random order. Receivers whose next step is a request would then send their requests in random order,
-//! also under a paused clock.
+//! Tokio's channel wakes receivers in random order. Receivers whose next step is a request would then send their requests in
+//! random order, also under a paused clock.
 
 use std::{pin::pin, sync::Arc};
 
@@ -18,7 +19,7 @@ use tokio::{
     task::coop::{consume_budget, unconstrained},
 };
 
-/// Sends values. Clones send to the same receivers.
+/// Sender of values. Clones have the same receivers.
 #[derive(Debug)]
 pub struct Sender<T> {
     // Fields are dropped in this order, so that receivers are woken after the channel was closed.
@@ -26,7 +27,7 @@ pub struct Sender<T> {
     changed: WakeOnDrop,
 }
 
-/// Receives the latest value.
+/// Receiver of the latest value.
 #[derive(Debug)]
 pub struct Receiver<T> {
     inner: watch::Receiver<T>,
@@ -80,7 +81,7 @@ impl<T> Sender<T> {
         self.inner.is_closed()
     }
 
-    /// Sends `value`.
+    /// Sends `value` to all receivers.
     ///
     /// # Errors
     ///
@@ -152,9 +153,9 @@ impl<T> Receiver<T> {
         consume_budget().await;
         loop {
             let mut changed = pin!(self.changed.notified());
-            // A change between the look at the value and the wait wakes as well.
+            // This also notifies of changes between the check of the value and the wait.
             changed.as_mut().enable();
-            // Only a look: who waited in tokio's channel would be woken in any order.
+            // The value is only polled: tokio's channel would wake waiters in random order.
             if let Some(result) = unconstrained(self.inner.changed()).now_or_never() {
                 return result;
             }

@@ -1,6 +1,7 @@
 //! State that tasks wait for.
 //!
-//! Unlike `tokio::sync::watch`, it wakes them in the order in which they began to wait, so that a simulation repeats exactly.
+//! Unlike `tokio::sync::watch`, it wakes them in the order in which they began to wait, so that a simulation repeats
+//! exactly.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -18,7 +19,7 @@ impl<T> Watched<T> {
         read(&self.state.lock())
     }
 
-    /// Calls `update` with the state, and wakes all who wait.
+    /// Calls `update` with the state, and wakes all waiting tasks.
     pub fn update<R>(&self, update: impl FnOnce(&mut T) -> R) -> R {
         let result = update(&mut self.state.lock());
         self.updated.notify_waiters();

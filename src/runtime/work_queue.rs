@@ -1,10 +1,10 @@
-//! Decides which keys are due: a state machine over (key, now). Pure.
+//! Queue of keys to reconcile: a state machine over (key, now). Pure.
 //!
 //! In: keys with a [`ReconcilePriority`], and the [`ReconcileResult`] of each reconcile. Out: the next key to reconcile, or
 //! how long to wait. Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs
 //! again afterwards; the earlier time and the more urgent priority win; failures back off exponentially per key;
-//! [`ReconcileResult::RequeueAfter`] is waiting, not failing, and leaves the failure count alone. A rejected key has pauses of its
-//! own, which grow with the number of such keys. A resync never cuts a backoff or a wait short, every other reason does.
+//! [`ReconcileResult::RequeueAfter`] is not a failure and does not change the failure count. Rejected keys have separate
+//! delays, which grow with the number of such keys. A resync does not shorten a backoff or a wait, every other reason does.
 //!
 //! The async shell is [`super::worker`]. Upstream: client-go `util/workqueue`.
 
@@ -29,18 +29,17 @@ pub enum ReconcilePriority {
     Deletion,
     /// The set of nodes changed.
     NodeChange,
-    /// No change is known.
+    /// Periodic resync without a known change.
     Resync,
 }
 
-/// Bounds of [`ReconcileResult::RequeueAfter`], whatever delay a cloud requests: "at once" must not become a busy loop, and
-/// "never" no overflow.
+/// Bounds of [`ReconcileResult::RequeueAfter`]. A short delay must not cause a busy loop, and a long delay no overflow.
 const REQUEUE_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30 * 24 * 3600));
 
-/// Pauses after [`ReconcileResult::Rejected`]: the cause may be removed at any moment, and each attempt costs a request.
+/// Backoff after [`ReconcileResult::Rejected`]. The cause may be removed at any time, and each attempt costs a request.
 const REJECTED: KeyBackoff = KeyBackoff { base: Duration::from_secs(15), max: Duration::from_secs(300) };
 
-/// Share in these pauses of each key that runs or was rejected: hundreds with one cause must not use up a request quota.
+/// Minimum delay per key that runs or was rejected, so that hundreds of keys with one cause do not exhaust a request quota.
 const REJECTED_SHARE: Duration = Duration::from_secs(2);
 
 /// Outcome of a reconcile.
@@ -48,11 +47,11 @@ const REJECTED_SHARE: Duration = Duration::from_secs(2);
 pub enum ReconcileResult {
     /// The actual state matches the desired state for this key.
     Done,
-    /// Not finished, and nothing failed: come back after this long.
+    /// Not finished, without a failure: requeue after this delay, for this reason.
     RequeueAfter(Duration, String),
     /// Failed, for this reason: retry after the key's backoff.
     Failed(String),
-    /// Rejected, for this reason, until a person removes the cause: retry after a pause of 15 s that grows to 5 minutes.
+    /// Rejected, for this reason, until a person removes the cause: retry after a delay of 15 s that grows to 5 minutes.
     Rejected(String),
 }
 
@@ -79,7 +78,7 @@ impl KeyBackoff {
 pub enum NextKey<K> {
     /// Reconcile this key and report with [`WorkQueue::finish`]. Carries how long it was due.
     Run(K, Duration),
-    /// No key is due before this moment.
+    /// No key is due before this time.
     WaitUntil(Instant),
     /// No key is pending.
     Idle,
@@ -90,7 +89,7 @@ struct PendingKey {
     due: Instant,
     priority: ReconcilePriority,
     order: u64,
-    /// Whether it counts as added already.
+    /// Whether the key is already counted as added.
     counted_as_added: bool,
 }
 
@@ -110,7 +109,7 @@ impl QueuedKeyState {
     }
 }
 
-/// The queue. `order` breaks ties, first come first served.
+/// Queue of keys. `order` breaks ties, first come first served.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     backoff: KeyBackoff,
@@ -136,7 +135,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         }
     }
 
-    /// Makes `key` due at `due`, or earlier if it is so already.
+    /// Makes `key` due at `due`, unless it is already due earlier.
     pub fn add_at(&mut self, key: K, priority: ReconcilePriority, due: Instant) {
         let waits = self.entries.get(&key).is_some_and(|e| e.reason.is_some() && e.pending.is_some());
         if priority == ReconcilePriority::Resync && waits {
@@ -192,16 +191,16 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         NextKey::Run(key, now.saturating_duration_since(due))
     }
 
-    /// Reports the end of a reconcile. Answers how long it ran.
+    /// Records the end of a reconcile, and returns its duration.
     pub fn finish(&mut self, key: &K, outcome: ReconcileResult, now: Instant) -> Duration {
         let is_rejected = matches!(outcome, ReconcileResult::Rejected(_));
         let crowd_pause = if is_rejected { self.crowd_pause() } else { Duration::ZERO };
         let Some(entry) = self.entries.get_mut(key) else { return Duration::ZERO };
         let Some(start) = entry.running.take() else { return Duration::ZERO };
-        let ran = now.saturating_duration_since(start);
+        let duration = now.saturating_duration_since(start);
         entry.is_rejected = is_rejected;
         if outcome != ReconcileResult::Done {
-            // A resync that came meanwhile must not cut the wait short; every other reason does.
+            // A resync that was added meanwhile must not shorten the wait; every other reason does.
             entry.pending = entry.pending.filter(|pending| pending.priority != ReconcilePriority::Resync);
         }
         let failures = entry.failures.saturating_add(1);
@@ -226,11 +225,12 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         if self.entries.get(key).is_some_and(QueuedKeyState::is_idle) {
             self.entries.remove(key);
         }
-        ran
+        duration
     }
 
-    /// Returns the shortest pause that leaves all rejected keys together few attempts. Of the keys that run, as many count as the
-    /// rejections so far suggest.
+    /// Returns the shortest delay that limits the attempts of all rejected keys together.
+    ///
+    /// Of the running keys, it counts the share that was rejected so far.
     fn crowd_pause(&self) -> Duration {
         let count = |matches: fn(&QueuedKeyState) -> bool| self.entries.values().filter(|entry| matches(entry)).count();
         let rejected = count(|entry| entry.is_rejected) + 1;
@@ -241,7 +241,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
 
     /// Removes the key of a deleted object. A running reconcile is not interrupted.
     ///
-    /// Without this the queue of a replica that does not lead would keep the name of every object that ever existed.
+    /// Otherwise, the queue of a standby replica would keep the key of every object that ever existed.
     pub fn forget(&mut self, key: &K) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let pending = entry.pending.take();
@@ -251,8 +251,9 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         }
     }
 
-    /// Returns how many keys became due since the last call: one that is due counts once, however often it is added until it
-    /// runs.
+    /// Returns the number of keys that became due since the last call.
+    ///
+    /// A due key counts once until it runs, however often it is added.
     pub fn take_added(&mut self) -> u64 {
         std::mem::take(&mut self.became_due)
     }

@@ -1,8 +1,8 @@
-//! The only loop: due key → reconcile → [`ReconcileResult`].
+//! Loop that reconciles due keys: key → reconcile → [`ReconcileResult`].
 //!
-//! In: keys, added by informers' handlers on any replica, leading or not (they are deduplicated, so a standby's queue is
-//! bounded by the number of objects, as long as handlers have those that are gone forgotten). Out: calls of the
-//! controller's reconcile function, each its own task; a panic fails that key alone.
+//! In: keys, added by informers' handlers on every replica, leading or not. Keys are deduplicated, and handlers remove those
+//! of deleted objects, so the number of objects bounds the queue of a standby. Out: calls of the controller's reconcile
+//! function, each in its own task; a panic fails only its key.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ impl<K> Clone for ReconcileQueue<K> {
 
 struct ReconcileQueueShared<K> {
     name: &'static str,
-    /// Never held across an await.
+    /// Queue, whose lock is never held across an await.
     state: Mutex<WorkQueue<K>>,
     wake: Notify,
     clock: Clock,
@@ -51,7 +51,7 @@ where
 {
     /// Creates an empty queue; `name` is its label in the `workqueue_*` metrics.
     pub fn new(name: &'static str, backoff: KeyBackoff, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        // There from the start, so that the first one is a change.
+        // The metric exists from the start, so that the first panic is a change.
         metrics.reconcile_panics_total.with_label_values(&[name]);
         metrics.workqueue_retries_total.with_label_values(&[name]);
         let state = Mutex::new(WorkQueue::new(backoff));
@@ -63,13 +63,13 @@ where
         self.add_after(key, priority, Duration::ZERO);
     }
 
-    /// Makes `key` due after `delay`, or earlier if it is so already.
+    /// Makes `key` due after `delay`, unless it is already due earlier.
     pub fn add_after(&self, key: K, priority: ReconcilePriority, delay: Duration) {
         self.shared.state.lock().add_at(key, priority, self.shared.clock.now() + delay);
         self.shared.wake.notify_one();
     }
 
-    /// Takes out `key`, whose object is gone and leaves nothing to do.
+    /// Removes `key`, whose object is deleted and needs no cleanup.
     pub fn forget(&self, key: &K) {
         self.shared.state.lock().forget(key);
     }
@@ -79,7 +79,7 @@ where
         self.shared.state.lock().unsettled(self.shared.clock.now())
     }
 
-    /// Brings the gauges up to date; called when metrics are read.
+    /// Updates the gauges. Called before metrics are read.
     pub fn observe(&self) {
         let now = self.shared.clock.now();
         let (depth, (sum, oldest), added) = {
@@ -115,15 +115,15 @@ where
         let (metrics, name) = (&self.shared.metrics, &[self.shared.name]);
         if let ReconcileResult::Failed(reason) = &outcome {
             metrics.workqueue_retries_total.with_label_values(name).inc();
-            tracing::warn!(queue = self.shared.name, %key, reason, "reconcile failed, retrying with back-off");
+            tracing::warn!(queue = self.shared.name, %key, reason, "reconcile failed, retrying with backoff");
         }
-        let ran = self.shared.state.lock().finish(key, outcome, self.shared.clock.now());
-        metrics.workqueue_work_duration.with_label_values(name).observe(ran.as_secs_f64());
+        let duration = self.shared.state.lock().finish(key, outcome, self.shared.clock.now());
+        metrics.workqueue_work_duration.with_label_values(name).observe(duration.as_secs_f64());
     }
 
-    /// Reconciles due keys until `shutdown` begins; then lets the running ones end and returns.
+    /// Reconciles due keys until `shutdown` begins, then waits for running reconciles and returns.
     ///
-    /// At most `limit` keys run concurrently (`None`: no limit). Remaining keys stay in the queue.
+    /// At most `limit` keys run concurrently (`None`: no limit). Other keys remain in the queue.
     pub async fn run<F, R>(&self, limit: Option<usize>, shutdown: &Shutdown, reconcile: F)
     where
         F: Fn(K) -> R,
@@ -132,8 +132,9 @@ where
         self.run_in_passes(limit, shutdown, reconcile, |_| ()).await;
     }
 
-    /// Reconciles as [`ReconcileQueue::run`] does. Reports each pass to `observe`: the time from a first reconcile until none runs and
-    /// no key is due.
+    /// Reconciles like [`ReconcileQueue::run`], and reports the duration of each pass to `observe`.
+    ///
+    /// A pass lasts from the start of a first reconcile until none runs and no key is due.
     pub async fn run_in_passes<F, R>(
         &self,
         limit: Option<usize>,
@@ -169,7 +170,7 @@ where
         }
     }
 
-    /// Starts due keys up to the limit. Answers when the next one is due, if that is what to wait for.
+    /// Starts due keys up to the limit. Returns when the next key is due; `None` if there is none or the limit is reached.
     fn start_due<F, R>(
         &self,
         limit: usize,
@@ -213,8 +214,7 @@ where
     }
 }
 
-/// Returns the reconcile of `key`, even if `reconcile` panics before it returns its future: then the future panics in its
-/// place.
+/// Returns the reconcile of `key`. If `reconcile` panics before it returns its future, the returned future panics instead.
 fn isolated<K, F, R>(reconcile: &F, key: K) -> impl Future<Output = ReconcileResult> + Send + 'static + use<K, F, R>
 where
     F: Fn(K) -> R,

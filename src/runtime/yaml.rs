@@ -1,9 +1,10 @@
-//! YAML that an operator or a test wrote: the only module that depends on `serde_yaml`.
+//! YAML of operators and tests. This is the only module that depends on `serde_yaml`.
 //!
 //! In: text of bounded length. Out: typed values, or the position of the error. Used for text that is read at a start or
 //! when a file changes: the fake cloud, leader migration, the sandbox, the program's own alerts. Text that others may write
 //! while the program runs, such as `azure.json` from a Secret, is parsed by `serde-saphyr` (`providers::azure::config`),
-//! which bounds depth and aliases and repeats nothing of the text. What the sandbox and `/statusz` show is printed here, too.
+//! which bounds depth and aliases and repeats nothing of the text. The output of the sandbox and `/statusz` is printed here,
+//! too.
 //!
 //! Errors name the path of a wrong field, such as `instances.a.powerState`; those of `serde-saphyr` have only its line.
 //!
@@ -47,7 +48,7 @@ pub fn print(value: &impl Serialize) -> Result<String, YamlError> {
 }
 
 fn bounded(text: &str) -> Result<&str, YamlError> {
-    let too_long = || YamlError(format!("the text has {} bytes; {LONGEST} are the most that is read", text.len()));
+    let too_long = || YamlError(format!("the text has {} bytes; at most {LONGEST} are accepted", text.len()));
     (text.len() <= LONGEST).then_some(text).ok_or_else(too_long)
 }
 
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn printed_values_are_parsed_to_the_same_values() {
         let value = json!({"a": [1, true, null], "b": {"c": "yes"}});
         assert_eq!(parse::<Value>(&print(&value).unwrap()), Ok(value));
         assert_eq!(documents::<Value>("a: 1\n---\nb: 2\n"), Ok(vec![json!({"a": 1}), json!({"b": 2})]));
@@ -70,6 +71,6 @@ mod tests {
         assert!(parse::<Value>("a: 1\nb: [").unwrap_err().to_string().contains("line"));
         let long = " ".repeat(LONGEST + 1);
         let refused = [parse::<Value>(&long).unwrap_err(), documents::<Value>(&long).unwrap_err()];
-        assert!(refused.iter().all(|error| error.to_string().contains("are the most that is read")), "{refused:?}");
+        assert!(refused.iter().all(|error| error.to_string().contains("are accepted")), "{refused:?}");
     }
 }

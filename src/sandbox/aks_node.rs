@@ -1,7 +1,8 @@
-//! A Node as large as those of AKS, for benchmarks: what a Node costs is mostly what this program never reads.
+//! A Node as large as those of AKS, for benchmarks: most of the size of a Node is in fields that this program never reads.
 //!
-//! In: a number. Out: the Node of that number before its initialisation, with 40 labels, 10 annotations, 50 images, the conditions of
-//! the node problem detector and the `managedFields` of five writers. Names, versions and sizes are those of an AKS node of 2026.
+//! In: a number. Out: the Node of that number before its initialization, with 40 labels, 10 annotations, 50 images, the
+//! conditions of the node problem detector and the `managedFields` of five writers. Names, versions and sizes are those of
+//! an AKS node of 2026.
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Map, Value, json};

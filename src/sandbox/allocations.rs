@@ -23,13 +23,13 @@ pub struct Allocations {
 }
 
 impl Allocations {
-    /// Takes what `service` has.
+    /// Reserves the ports and addresses of `service`.
     pub fn hold(&mut self, service: &Value) {
         self.ports.extend(node_ports(service));
         self.addresses.extend(cluster_ips(service));
     }
 
-    /// Gives back what `service` had.
+    /// Releases the ports and addresses of `service`.
     pub fn release(&mut self, service: &Value) {
         node_ports(service).iter().for_each(|port| {
             self.ports.remove(port);

@@ -34,10 +34,10 @@ use crate::{
 
 /// Header of a server with priority and fairness.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
-/// Number of recorded requests.
-const REMEMBERED: usize = 100_000;
+/// Maximum number of recorded requests.
+const MAX_RECORDS: usize = 100_000;
 
-/// A request that the server has got.
+/// A request that the server has received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
     pub verb: Verb,
@@ -51,7 +51,7 @@ pub struct RequestRecord {
     pub name: String,
     /// `User-Agent`.
     pub user_agent: String,
-    /// HTTP code of the answer; 0 if it was lost, or is still being decided on.
+    /// HTTP code of the response; 0 if it was lost, or is pending.
     pub code: u16,
 }
 
@@ -106,12 +106,12 @@ impl ApiServer {
         server
     }
 
-    /// Faults to set up.
+    /// Returns the handle that sets up faults.
     pub fn faults(&self) -> Faults {
         Faults::new(self.clone())
     }
 
-    /// Makes a bearer token known to TokenReviews.
+    /// Registers a bearer token for TokenReviews.
     pub fn add_token(&self, token: &str, user: User) {
         locked(&self.shared.users).add(token, user);
     }
@@ -191,7 +191,7 @@ impl ApiServer {
         }
     }
 
-    /// Answers one HTTP request. An error is a broken connection.
+    /// Responds to one HTTP request. An error is a broken connection.
     pub async fn respond(&self, request: Request<Bytes>) -> io::Result<Response<Body>> {
         let mut response = self.respond_to(request).await?;
         response.headers_mut().insert(FLOW_SCHEMA, HeaderValue::from_static("sandbox"));
@@ -345,7 +345,7 @@ impl ApiServer {
     fn remember(&self, record: RequestRecord) {
         let mut requests = locked(&self.shared.requests);
         requests.push_back(record);
-        if requests.len() > REMEMBERED {
+        if requests.len() > MAX_RECORDS {
             requests.pop_front();
         }
         drop(requests);

@@ -1,13 +1,15 @@
-//! A simulated Azure: the Resource Manager (ARM), and beside it on the same listener Entra's token endpoints ([`entra`]) and the
-//! instance metadata service ([`imds`]). [`topology`] describes clusters, [`world`] is a whole cloud in which things happen.
+//! A simulated Azure: the Resource Manager (ARM), and, on the same listener, Entra's token endpoints ([`entra`]) and the
+//! instance metadata service ([`imds`]).
+//!
+//! [`topology`] describes clusters; [`world`] is a whole cloud with events.
 //!
 //! ```text
 //! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► distort ─► read ─► view ──┐
 //!           ▲                                                            └─► write ─► complete, validate ─► effects ─► store
-//!           └── delivery (whole, slowly, half) ◄── answer                                                     history ◄──┘
+//!           └── delivery (whole, slowly, half) ◄── response                                                   history ◄──┘
 //! ```
 //!
-//! Everything right of `server` is pure. [`kinds`] is the one table of what ARM knows of each type.
+//! Everything right of `server` is pure. [`kinds`] is the only table of the types of documents.
 
 pub mod addresses;
 pub mod canonical;

@@ -1,4 +1,4 @@
-//! Description of the server: version, groups, resources, health, and an OpenAPI document that promises nothing. Pure.
+//! Description of the server: version, groups, resources, health, and a minimal OpenAPI document. Pure.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ fn openapi_entry(kind: &Kind) -> (String, Value) {
     (base(kind), json!({"serverRelativeURL": format!("/openapi/v3/{}", base(kind))}))
 }
 
-/// Returns just enough for kubectl to leave validation to the server: PATCH of each kind accepts fieldValidation.
+/// Returns the minimum for which kubectl leaves validation to the server: PATCH of each kind accepts fieldValidation.
 fn openapi(group: &str) -> Value {
     let paths = KINDS.into_iter().filter(|kind| kind.group == group).map(|kind| {
         let patch = json!({

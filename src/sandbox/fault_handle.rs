@@ -12,7 +12,7 @@ use super::{
     storage::Storage,
 };
 
-/// Sets up faults. Rules hold until they are used up or [`Faults::clear`]ed.
+/// Handle that sets up faults. Rules apply until they are used up or [`Faults::clear`]ed.
 #[derive(Clone)]
 pub struct Faults {
     server: ApiServer,
@@ -25,12 +25,12 @@ impl Faults {
 
     /// Refuses the next `count` matching requests with `code`.
     pub fn fail_next(&self, count: usize, code: u16, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
-        self.answer(Some(count), Outcome::Refuse(Refused { code, retry_after: None }), matches);
+        self.add_rule(Some(count), Outcome::Refuse(Refused { code, retry_after: None }), matches);
     }
 
     /// Refuses every matching request with `code`.
     pub fn fail_every(&self, code: u16, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
-        self.answer(None, Outcome::Refuse(Refused { code, retry_after: None }), matches);
+        self.add_rule(None, Outcome::Refuse(Refused { code, retry_after: None }), matches);
     }
 
     /// Refuses the next `count` matching requests with 429 and a `Retry-After` of `seconds`.
@@ -40,41 +40,41 @@ impl Faults {
         seconds: u32,
         matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
     ) {
-        self.answer(Some(count), Outcome::Refuse(Refused { code: 429, retry_after: Some(seconds) }), matches);
+        self.add_rule(Some(count), Outcome::Refuse(Refused { code: 429, retry_after: Some(seconds) }), matches);
     }
 
     /// Leaves the next `count` matching requests without a response.
     pub fn hang_next(&self, count: usize, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
-        self.answer(Some(count), Outcome::Hang, matches);
+        self.add_rule(Some(count), Outcome::Hang, matches);
     }
 
     /// Leaves every matching request without a response.
     pub fn hang_every(&self, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
-        self.answer(None, Outcome::Hang, matches);
+        self.add_rule(None, Outcome::Hang, matches);
     }
 
-    /// Sends the answers to the next `count` matching requests in this manner.
-    pub fn answer_next(
+    /// Serves the next `count` matching requests in this manner.
+    pub fn serve_next(
         &self,
         count: usize,
         manner: Manner,
         matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
     ) {
-        self.answer(Some(count), Outcome::Serve(manner), matches);
+        self.add_rule(Some(count), Outcome::Serve(manner), matches);
     }
 
-    /// Sends the answer to every matching request in this manner.
-    pub fn answer_every(&self, manner: Manner, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
-        self.answer(None, Outcome::Serve(manner), matches);
+    /// Serves every matching request in this manner.
+    pub fn serve_every(&self, manner: Manner, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
+        self.add_rule(None, Outcome::Serve(manner), matches);
     }
 
-    fn answer(
+    fn add_rule(
         &self,
         count: Option<usize>,
         outcome: Outcome,
         matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
     ) {
-        locked(&self.server.shared.faults).answer(count, outcome, Box::new(matches));
+        locked(&self.server.shared.faults).add_rule(count, outcome, Box::new(matches));
     }
 
     /// Holds every matching request for `time` before it is served.
@@ -110,7 +110,7 @@ impl Faults {
         locked(&self.server.shared.faults).recover();
     }
 
-    /// Takes all rules away, and ends a crash.
+    /// Removes all rules, and ends a crash.
     pub fn clear(&self) {
         *locked(&self.server.shared.faults) = super::faults::FaultTable::default();
     }
@@ -125,7 +125,7 @@ impl Faults {
         self.server.shared.stalled.send_modify(|count| *count += 1);
     }
 
-    /// Forgets the history and moves on: every resourceVersion handed out so far is too old. Watches, open or resumed, get an
+    /// Forgets the history and moves on: every resourceVersion returned so far is too old. Watches, open or resumed, get an
     /// ERROR event of code 410, pages an HTTP 410.
     pub fn compact(&self) {
         self.server.with_storage(Storage::compact);
@@ -136,7 +136,7 @@ impl Faults {
         self.server.shared.partitions.set(client, Some(way));
     }
 
-    /// Ends a partition. Delayed messages arrive, unless the client has given up.
+    /// Ends a partition. Delayed messages arrive, unless the client has timed out.
     pub fn heal(&self, client: &str) {
         self.server.shared.partitions.set(client, None);
     }
@@ -151,7 +151,8 @@ impl Faults {
         self.server.replace_state(backup);
     }
 
-    /// Stores `object`, whatever it is, as long as its kind is known and its metadata names it. Answers whether it was stored.
+    /// Stores `object`, whatever it is, as long as its kind is known and its metadata names it. Returns `true` if it was
+    /// stored.
     pub fn insert_malformed(&self, object: Value) -> bool {
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let named = object["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());

@@ -1,5 +1,5 @@
-//! Faults on demand: refusals, delays, missing, truncated and slow responses, watches that break, stall or omit their
-//! bookmarks, truncated history, and crashes of a client in the middle of its work.
+//! Faults on demand: refusals, delays, missing, truncated and slow responses, broken or silent watches, missing bookmarks,
+//! truncated history, and crashes of a client.
 //!
 //! [`FaultTable::decide`] is a pure function of the requests so far and decides what a fault does to a request.
 
@@ -24,7 +24,7 @@ pub enum Crash {
 pub enum Manner {
     /// As it should be.
     Whole,
-    /// Half of it comes, then nothing; the connection stays. Of a watch: the head comes, then nothing.
+    /// Half of it arrives, then nothing; the connection stays open. Of a watch: the head arrives, then nothing.
     Half,
     /// Byte by byte, with this pause between two.
     Trickle(Duration),
@@ -65,7 +65,7 @@ struct Fuse {
 pub enum Outcome {
     Serve(Manner),
     Refuse(Refused),
-    /// No answer ever comes; the connection stays.
+    /// No response is ever sent; the connection stays open.
     Hang,
     /// The connection breaks, before or after the effect.
     Lose(Crash),
@@ -117,7 +117,7 @@ impl FaultTable {
         self.crashed
     }
 
-    pub(super) fn answer(&mut self, remaining: Option<usize>, outcome: Outcome, matches: Matcher) {
+    pub(super) fn add_rule(&mut self, remaining: Option<usize>, outcome: Outcome, matches: Matcher) {
         self.rules.push(Rule { remaining, action: Action::Answer(outcome), matches });
     }
 

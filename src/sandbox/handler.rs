@@ -1,4 +1,4 @@
-//! A request for objects, carried out on the [`Storage`]. Pure: request, body and moment in, reply out.
+//! Executes a request for objects on the [`Storage`]. Pure: request, body and time in, reply out.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum Reply {
 /// A list, or a page of one.
 #[derive(Debug)]
 pub struct List {
-    /// As of which resourceVersion.
+    /// The resourceVersion as of which it is.
     pub revision: u64,
     pub items: Vec<Arc<Value>>,
     /// Start of the next page.
@@ -207,12 +207,12 @@ impl Page {
             let (revision, after) = decode_token(token).ok_or_else(|| Refusal::bad_request("continue key is not valid"))?;
             return Ok(Self { revision, after: Some(after), limit });
         }
-        let asked = parameters.number("resourceVersion")?.unwrap_or_default();
-        if asked > storage.revision() {
-            return Err(Refusal::too_large_version(asked, storage.revision()));
+        let requested = parameters.number("resourceVersion")?.unwrap_or_default();
+        if requested > storage.revision() {
+            return Err(Refusal::too_large_version(requested, storage.revision()));
         }
         let exact = parameters.text("resourceVersionMatch") == "Exact";
-        Ok(Self { revision: if exact { asked } else { storage.revision() }, after: None, limit })
+        Ok(Self { revision: if exact { requested } else { storage.revision() }, after: None, limit })
     }
 
     fn token(&self, last: &ObjectKey) -> String {

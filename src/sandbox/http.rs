@@ -1,5 +1,5 @@
-//! From HTTP to what is meant: paths, verbs, query parameters and accepted representations. Pure.
-//! Upstream: apiserver `pkg/endpoints/request/requestinfo.go`.
+//! Parses HTTP requests: paths, verbs, query parameters and accepted representations. Pure. Upstream: apiserver
+//! `pkg/endpoints/request/requestinfo.go`.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -68,12 +68,12 @@ impl fmt::Display for Verb {
 /// Representation of objects that the client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Representation {
-    /// Full objects.
+    /// Full objects, the default.
     #[default]
     Full,
     /// `PartialObjectMetadata`.
     Metadata,
-    /// Table for kubectl.
+    /// `Table` objects, as kubectl requests them.
     Table,
 }
 
@@ -94,18 +94,18 @@ impl Representation {
 pub struct Parameters(HashMap<String, String>);
 
 impl Parameters {
-    /// Parses the parameters of an address.
+    /// Parses the query parameters of a URI.
     pub fn of(uri: &Uri) -> Self {
         Self(Query::try_from_uri(uri).map(|Query(parameters)| parameters).unwrap_or_default())
     }
-    /// Returns a parameter, empty if it is not there.
+    /// Returns a parameter; empty if it is missing.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.text(name), "true" | "1" | "True")
     }
-    /// Returns a number, `None` if it is not there.
+    /// Returns a number; `None` if it is missing.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         match self.text(name) {
             "" => Ok(None),
@@ -126,9 +126,9 @@ impl Parameters {
 pub struct ResourceRequest {
     pub verb: Verb,
     pub kind: &'static Kind,
-    /// In which namespace; `None` is all of them, or a kind without.
+    /// Namespace; `None` for all of them, or for a kind without.
     pub namespace: Option<String>,
-    /// To which object; `None` is all.
+    /// Name of the object; `None` for all.
     pub name: Option<String>,
     /// `status`, `token`, …; empty for the object itself.
     pub subresource: String,
@@ -148,13 +148,13 @@ pub enum Review {
 #[derive(Debug, Clone)]
 pub enum Route {
     Resource(ResourceRequest),
-    /// An answer about rights.
+    /// Review of a token or of an access.
     Review(Review),
     /// Discovery, version and health.
     Document(String),
 }
 
-/// Parses a request.
+/// Parses a request for objects, for a review, or for a document.
 pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Route, Refusal> {
     let segments: Vec<&str> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {

@@ -44,7 +44,7 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether PUT may leave out the resourceVersion (`AllowUnconditionalUpdate`).
     pub unconditional_update: bool,
-    /// Strategic merge rules besides those of the metadata.
+    /// Strategic merge rules in addition to those of the metadata.
     pub lists: ListRules,
     /// Validation of such an object; the message names the invalid field.
     pub check: fn(&Value) -> Result<(), String>,
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// Rules that hold for every kind. Upstream: `ObjectMeta` in apimachinery.
+/// Rules that apply to every kind. Upstream: `ObjectMeta` in apimachinery.
 const METADATA_LISTS: ListRules =
     &[("metadata.finalizers", ListRule::Set), ("metadata.ownerReferences", ListRule::Key("uid"))];
 

@@ -1,7 +1,7 @@
-//! Answers that are sent badly.
+//! Responses that are sent incompletely or slowly.
 //!
-//! In: a complete answer and a [`Manner`]. Out: the same answer, of which half comes, or which comes byte by byte. What a manner does
-//! to the events of a watch is decided in [`super::watch`].
+//! In: a complete response and a [`Manner`]. Out: the same response, of which only half arrives, or which arrives byte by
+//! byte. [`super::watch`] decides what a manner does to the events of a watch.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -20,7 +20,7 @@ pub(super) async fn applied(manner: Manner, response: Response<Body>) -> Respons
         Manner::Trickle(pause) => Some(pause),
         Manner::Whole | Manner::Expired | Manner::WithoutBookmarks => return response,
     };
-    // Only what is ready as a whole has a known length; a watch has none.
+    // Only a complete response has a known length; a watch has none.
     let existing = hyper::body::Body::size_hint(response.body()).exact().is_some();
     if !existing {
         return response;

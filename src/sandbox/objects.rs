@@ -1,4 +1,4 @@
-//! Builders of the objects that tests and the demo start from. Each takes the object and gives it back, changed.
+//! Builders of the objects that tests and the demo start from. Each takes the object and returns it, changed.
 
 use std::collections::BTreeMap;
 
@@ -66,19 +66,16 @@ fn service_port(name: &str, port: i32) -> ServicePort {
     }
 }
 
-/// Changes of any object.
+/// Builder methods for any object.
 pub trait ObjectExt: Resource<DynamicType = ()> + Sized {
-    /// Adds a label.
     fn label(mut self, key: &str, value: &str) -> Self {
         self.meta_mut().labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         self
     }
-    /// Adds an annotation.
     fn annotation(mut self, key: &str, value: &str) -> Self {
         self.meta_mut().annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         self
     }
-    /// Adds a finalizer.
     fn finalizer(mut self, finalizer: &str) -> Self {
         self.meta_mut().finalizers.get_or_insert_default().push(finalizer.to_owned());
         self

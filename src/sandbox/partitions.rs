@@ -1,7 +1,7 @@
 //! Partitions between clients and the server.
 //!
-//! Requests, responses or both arrive after the partition, unless the client has given up by then. A client is identified by the first part
-//! of its `User-Agent`.
+//! Requests, responses or both arrive after the partition, unless the client has timed out before. A client is identified by
+//! the first part of its `User-Agent`.
 
 use std::collections::BTreeMap;
 

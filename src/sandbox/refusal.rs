@@ -22,7 +22,7 @@ pub struct Refusal {
 pub struct Cause {
     /// Path of the field.
     pub field: String,
-    /// Reason: `FieldValueInvalid`, `FieldValueRequired`, …
+    /// Reason, such as `FieldValueInvalid` or `FieldValueRequired`.
     pub reason: &'static str,
     /// Description of the error.
     pub message: String,

@@ -56,7 +56,7 @@ pub fn list(kind: &Kind, list: &List, representation: Representation) -> Vec<u8>
     bytes(&FullList { kind, api_version, metadata: &metadata, items })
 }
 
-/// Returns a value as bytes. Values of our own making always have them.
+/// Returns a value as bytes. Serializing our own values cannot fail.
 pub fn bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }

@@ -19,7 +19,7 @@ pub struct User {
 }
 
 #[derive(Debug)]
-struct Known {
+struct RegisteredToken {
     user: User,
     audiences: Vec<String>,
     expires: Option<Timestamp>,
@@ -28,14 +28,14 @@ struct Known {
 /// Users of the server. The default allows everything to every user with a valid token.
 #[derive(Default)]
 pub struct Users {
-    tokens: BTreeMap<String, Known>,
+    tokens: BTreeMap<String, RegisteredToken>,
     authorizer: Option<Authorizer>,
 }
 
 impl Users {
-    /// Makes a token known.
+    /// Registers the token of a user.
     pub fn add(&mut self, token: &str, user: User) {
-        self.tokens.insert(token.to_owned(), Known { user, audiences: Vec::new(), expires: None });
+        self.tokens.insert(token.to_owned(), RegisteredToken { user, audiences: Vec::new(), expires: None });
     }
 
     /// Sets the rule of SubjectAccessReviews.
@@ -43,7 +43,7 @@ impl Users {
         self.authorizer = Some(authorizer);
     }
 
-    /// Answers a TokenRequest for the ServiceAccount `key`. `serial` makes the token unlike others.
+    /// Responds to a TokenRequest for the ServiceAccount `key`. `serial` makes the token unique.
     pub fn issue(&mut self, key: &ObjectKey, mut request: Value, now: Timestamp, serial: u64) -> Value {
         let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
         let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
@@ -55,7 +55,7 @@ impl Users {
             groups: groups.map(str::to_owned).to_vec(),
         };
         let audiences = texts(&request["spec"]["audiences"]);
-        self.tokens.insert(token.clone(), Known { user, audiences, expires: Some(expires) });
+        self.tokens.insert(token.clone(), RegisteredToken { user, audiences, expires: Some(expires) });
         request["kind"] = json!("TokenRequest");
         request["apiVersion"] = json!("authentication.k8s.io/v1");
         request["spec"]["expirationSeconds"] = json!(seconds);
@@ -73,18 +73,18 @@ impl Users {
     }
 
     fn authenticate(&self, spec: &Value, now: Timestamp) -> Value {
-        let known = spec["token"].as_str().and_then(|token| self.tokens.get(token));
-        let valid = known.filter(|known| known.expires.is_none_or(|expires| now < expires));
+        let registered = spec["token"].as_str().and_then(|token| self.tokens.get(token));
+        let valid = registered.filter(|registered| registered.expires.is_none_or(|expires| now < expires));
         let audiences_wanted: BTreeSet<_> = texts(&spec["audiences"]).into_iter().collect();
-        let audiences = |known: &Known| -> Vec<String> {
-            if known.audiences.is_empty() {
+        let audiences = |registered: &RegisteredToken| -> Vec<String> {
+            if registered.audiences.is_empty() {
                 return audiences_wanted.iter().cloned().collect();
             }
-            known.audiences.iter().filter(|audience| audiences_wanted.contains(*audience)).cloned().collect()
+            registered.audiences.iter().filter(|audience| audiences_wanted.contains(*audience)).cloned().collect()
         };
-        match valid.map(|known| (known, audiences(known))) {
-            Some((known, audiences)) if audiences_wanted.is_empty() || !audiences.is_empty() => {
-                let user = json!({"username": known.user.name, "groups": known.user.groups});
+        match valid.map(|registered| (registered, audiences(registered))) {
+            Some((registered, audiences)) if audiences_wanted.is_empty() || !audiences.is_empty() => {
+                let user = json!({"username": registered.user.name, "groups": registered.user.groups});
                 json!({"authenticated": true, "user": user, "audiences": audiences})
             }
             _ => json!({"authenticated": false, "error": "token is not known or has expired"}),

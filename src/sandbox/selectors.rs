@@ -118,7 +118,7 @@ fn unparsable(term: &str) -> Refusal {
     Refusal::bad_request(format!("unable to parse requirement {term:?} of the label selector"))
 }
 
-/// Fields that can be selected by. Upstream: the `ToSelectableFields` of each kind.
+/// Fields that selectors may name. Upstream: the `ToSelectableFields` of each kind.
 const FIELDS: &[&str] =
     &["metadata.", "spec.", "status.", "involvedObject.", "reason", "reportingComponent", "source", "type"];
 

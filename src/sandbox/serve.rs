@@ -27,7 +27,7 @@ const MAX_BODY: usize = 3 * 1024 * 1024;
 /// Time limit of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// A CA of its own and what it signed for the server.
+/// A private CA, and the certificate that it signed for the server.
 pub struct Certificates {
     /// Certificate of the CA, PEM; clients trust it.
     pub ca: String,
@@ -75,7 +75,7 @@ impl Certificates {
     }
 }
 
-/// Makes a connection a TLS one; `None` if the client does not manage it in time.
+/// Performs the TLS handshake; `None` if the client does not complete it in time.
 pub(super) async fn handshake(acceptor: &TlsAcceptor, socket: TcpStream) -> Option<TlsStream<TcpStream>> {
     match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await {
         Ok(Ok(socket)) => return Some(socket),
@@ -128,7 +128,7 @@ impl ApiServer {
     async fn connection(self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let service = hyper::service::service_fn(move |request| {
             let server = self.clone();
-            async move { server.answer(request).await }
+            async move { server.serve_request(request).await }
         });
         let builder = Builder::new(TokioExecutor::new());
         if let Err(error) = builder.serve_connection(TokioIo::new(socket), service).await {
@@ -136,7 +136,7 @@ impl ApiServer {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Body>> {
+    async fn serve_request(&self, request: Request<Incoming>) -> io::Result<Response<Body>> {
         let (parts, body) = request.into_parts();
         let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
         self.respond(Request::from_parts(parts, body)).await

@@ -88,7 +88,7 @@ fn needs_health_check_port(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
-/// Returns a client that changes only the type sends along what belonged to the old one. Upstream:
+/// Drops the fields of the old type, which a client that changes only the type still sends. Upstream:
 /// `dropTypeDependentFields`.
 fn drop_fields_of_old_type(old: &Value, new: &mut Value) {
     let lost = |needs: fn(&Value) -> bool| needs(old) && !needs(new);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_what_was_allocated_and_nobody_else_gets_it() {
+    fn an_update_keeps_allocations_and_reserves_them() {
         let old = completed(None, json!({"type": "NodePort", "ports": [{"port": 80}]}));
         let new = completed(Some(&old), json!({"type": "NodePort", "ports": [{"port": 81}, {"port": 80}]}));
         assert_eq!(new["spec"]["ports"][1]["nodePort"], 30000);

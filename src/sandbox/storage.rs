@@ -41,9 +41,9 @@ pub struct Change {
 /// Time and mode of a write.
 #[derive(Debug, Clone, Copy)]
 pub struct Write {
-    /// Time for timestamps.
+    /// Time for the timestamps of the object.
     pub now: Timestamp,
-    /// Whether only to answer what would happen.
+    /// Whether the write is only validated and not stored.
     pub dry_run: bool,
 }
 
@@ -59,9 +59,9 @@ pub struct Preconditions {
 /// Effect of a delete.
 #[derive(Debug, Clone)]
 pub enum Deleted {
-    /// The object is gone; this was its last state.
+    /// The object is deleted; this was its last state.
     Gone(Arc<Value>),
-    /// Finalizers hold it; this is how it waits for them.
+    /// Finalizers prevent the deletion; this is the object that waits for them.
     Waiting(Arc<Value>),
 }
 
@@ -73,7 +73,7 @@ pub struct Storage {
     revision: u64,
     /// Number of restores of an older state. UIDs are never repeated.
     restores: u64,
-    /// The oldest revision from which a watch can go on.
+    /// The oldest revision from which a watch can continue.
     compacted: u64,
     objects: BTreeMap<&'static str, Objects>,
     history: VecDeque<Change>,
@@ -145,7 +145,7 @@ impl Storage {
         Ok(self.history.range(start..))
     }
 
-    /// Forgets the history and moves on, so that every resourceVersion handed out so far is too old.
+    /// Forgets the history and moves on, so that every resourceVersion returned so far is too old.
     pub fn compact(&mut self) {
         self.revision += 1;
         self.compacted = self.revision;
@@ -218,7 +218,7 @@ impl Storage {
         Ok(Deleted::Waiting(self.commit(kind, key, object, write)))
     }
 
-    /// Puts any value at its place without looking at it, as a newer or broken writer might have done.
+    /// Stores any value without validation, as a newer or broken writer might have done.
     pub fn insert_unchecked(&mut self, kind: &'static Kind, object: Value, write: Write) -> Arc<Value> {
         let key = key_of(&object);
         self.commit(kind, &key, object, write)

@@ -16,9 +16,9 @@ use super::{
 /// Part of the object that a write is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The object itself: its status stays.
+    /// The object itself: its status is kept.
     Main,
-    /// The status subresource: everything but metadata and status stays.
+    /// The status subresource: everything but metadata and status is kept.
     Status,
 }
 
@@ -38,7 +38,7 @@ pub fn timestamp(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Fills in what the server sets at create.
+/// Sets the fields that the server owns at create.
 pub fn prepare_create(
     kind: &Kind,
     namespace: &str,
@@ -149,7 +149,7 @@ fn suffix(revision: u64) -> String {
     digits[..5].iter().map(|digit| char::from(ALPHABET[usize::from(*digit) % ALPHABET.len()])).collect()
 }
 
-/// Turns what a client sent into what an update may store.
+/// Converts the object of a client to one that an update may store.
 pub fn prepare_update(kind: &Kind, part: Part, origin: Origin, old: &Value, new: &mut Value) -> Result<(), Refusal> {
     check_type(kind, new)?;
     metadata(new)?;
@@ -252,12 +252,12 @@ fn finalizers(object: &Value) -> &[Value] {
     object["metadata"].get("finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns `true` if anything holds the object back from deletion.
+/// Returns `true` if finalizers prevent the deletion of the object.
 pub fn has_finalizers(object: &Value) -> bool {
     !finalizers(object).is_empty()
 }
 
-/// Returns `true` if the object waited for its finalizers and they are gone.
+/// Returns `true` if the object waited for its finalizers, and none remains.
 pub fn is_released(object: &Value) -> bool {
     object["metadata"].get("deletionTimestamp").is_some() && !has_finalizers(object)
 }
@@ -275,7 +275,7 @@ pub fn mark_deleted(kind: &Kind, object: &mut Value, now: Timestamp) {
     }
 }
 
-/// Refuses a delete that means another object, or another version of it.
+/// Refuses a delete that is meant for another object, or for another version of it.
 pub fn check_preconditions(kind: &Kind, object: &Value, preconditions: &Preconditions) -> Result<(), Refusal> {
     let required =
         [("UID", "uid", &preconditions.uid), ("ResourceVersion", "resourceVersion", &preconditions.resource_version)];
@@ -290,7 +290,7 @@ pub fn check_preconditions(kind: &Kind, object: &Value, preconditions: &Precondi
     Ok(())
 }
 
-/// Sets defaults and allocates what the server hands out.
+/// Sets defaults, and allocates ports and addresses.
 pub fn complete(kind: &Kind, old: Option<&Value>, new: &mut Value, allocations: &Allocations) -> Vec<Cause> {
     match kind.plural {
         "services" => service::complete(old, new, allocations),
@@ -300,7 +300,7 @@ pub fn complete(kind: &Kind, old: Option<&Value>, new: &mut Value, allocations: 
     }
 }
 
-/// Returns the older singular field and the list mirror each other. Upstream: `pkg/apis/core/v1/conversion.go`.
+/// Completes a Node: the older singular field and the list mirror each other. Upstream: `pkg/apis/core/v1/conversion.go`.
 fn complete_node(node: &mut Value) -> Vec<Cause> {
     if node.get("spec").is_none_or(Value::is_null) {
         node["spec"] = json!({});

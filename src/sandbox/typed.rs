@@ -48,7 +48,7 @@ fn kind_of<K: Object>() -> Result<&'static Kind, Refusal> {
 }
 
 impl ApiServer {
-    /// Creates `object`, its namespace too if need be. Its status is kept, as if it had been written right after.
+    /// Creates `object`, with its namespace if that is missing. Its status is kept, as if it had been written right after.
     #[track_caller]
     pub fn create<K: Object>(&self, object: &K) -> K {
         let kind = must(kind_of::<K>());
@@ -75,8 +75,8 @@ impl ApiServer {
         must(created.and_then(|created| decode(&created)))
     }
 
-    /// Puts `object` at its place as a backup has it, whatever is there: UID, allocations, finalizers and status stay as they are.
-    /// Its namespace is created if need be.
+    /// Stores `object` as a backup has it, replacing any existing object: UID, allocations, finalizers and status are
+    /// unchanged. Its namespace is created if it is missing.
     #[track_caller]
     pub fn restore<K: Object>(&self, object: &K) -> K {
         let kind = must(kind_of::<K>());
@@ -95,7 +95,7 @@ impl ApiServer {
         must(decode(&self.with_storage(|storage| storage.insert_unchecked(kind, value, write))))
     }
 
-    /// Returns the object at `namespace` (empty for kinds without) and `name`. `None` too if it is malformed.
+    /// Returns the object at `namespace` (empty for kinds without) and `name`. `None` as well if it is malformed.
     #[track_caller]
     pub fn get<K: Object>(&self, namespace: &str, name: &str) -> Option<K> {
         let kind = must(kind_of::<K>());
@@ -111,7 +111,7 @@ impl ApiServer {
         objects.values().filter_map(|object| decode(object).ok()).collect()
     }
 
-    /// Changes the object at `namespace` and `name`, its status too. Fields that the type does not know stay.
+    /// Changes the object at `namespace` and `name`, its status too. Fields that the type lacks are kept.
     #[track_caller]
     pub fn update_with<K: Object>(&self, namespace: &str, name: &str, change: impl FnOnce(&mut K)) -> K {
         let (kind, key) = (must(kind_of::<K>()), ObjectKey::namespaced(namespace, name));
@@ -134,7 +134,8 @@ impl ApiServer {
         must(updated.and_then(|updated| decode(&updated)))
     }
 
-    /// Deletes the object at `namespace` and `name`, or marks it while it has finalizers. Answers whether it was there.
+    /// Deletes the object at `namespace` and `name`, or marks it while it has finalizers. Returns `false` if it did not
+    /// exist.
     #[track_caller]
     pub fn delete<K: Object>(&self, namespace: &str, name: &str) -> bool {
         let (kind, key) = (must(kind_of::<K>()), ObjectKey::namespaced(namespace, name));

@@ -62,7 +62,7 @@ fn addresses(node: &Value) -> Vec<Cause> {
     repeated.map(|(index, address)| Cause::duplicate(format!("status.addresses[{index}]"), address.to_string())).collect()
 }
 
-/// Returns the fields of the spec that can be set once.
+/// Returns the changed fields of the spec that can be set only once.
 fn frozen(old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for field in ["providerID", "podCIDR", "podCIDRs"] {

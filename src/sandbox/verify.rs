@@ -2,13 +2,13 @@
 //! the credentials of the Azure provider.
 //!
 //! ```text
-//! tests/assumptions/*.yaml ─► table ─► play (one row: requests, answers) ─► compare ─► report (Markdown, JSON)
+//! tests/assumptions/*.yaml ─► table ─► play (one row: requests, responses) ─► compare ─► report (Markdown, JSON)
 //!                                        │        └─► wire (interruption, scope of writes) ─► ARM, login, metadata service
 //!                                        └─► cleanup: deletes what the row created, also after an interruption
 //! ```
 //!
-//! In: a configuration (`azure.json`) and a resource group, or a simulated Azure of its own. Out: a report that says which belief is
-//! wrong. [`table`], [`values`], [`compare`], [`estimate`], [`report`] and [`page`] are pure.
+//! In: a configuration (`azure.json`) and a resource group, or a simulated Azure of its own. Out: a report that names wrong
+//! beliefs. [`table`], [`values`], [`compare`], [`estimate`], [`report`] and [`page`] are pure.
 
 pub mod arguments;
 pub mod cleanup;

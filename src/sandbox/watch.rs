@@ -1,8 +1,8 @@
 //! Watches: a request, the events it gets out of the history (pure), and the stream that waits for more.
 //!
-//! A watch holds a resourceVersion, not a queue: it reads the shared history on from there, and when the history no longer reaches
-//! so far it gets an ERROR event with code 410 in a response of HTTP 200, as upstream.
-//! Upstream: apiserver `pkg/storage/cacher`.
+//! A watch holds a resourceVersion, not a queue: it reads the shared history on from there, and when the history no longer
+//! reaches that far it gets an ERROR event with code 410 in a response of HTTP 200, as upstream. Upstream: apiserver
+//! `pkg/storage/cacher`.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -24,26 +24,26 @@ use super::{
 use crate::runtime::store::ObjectKey;
 use crate::runtime::watch::Receiver;
 
-/// How long a watch lasts that does not say.
+/// Duration of a watch without `timeoutSeconds`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// How often a watch that allows bookmarks gets one.
+/// Interval of bookmarks, for a watch that allows them.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// How many changes are sent at once.
+/// Maximum number of changes that are sent at once.
 const BATCH: usize = 500;
 
-/// Where a watch begins.
+/// Start of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// With an ADDED for each object there is; then with a bookmark that says so, if asked for.
+    /// With an ADDED for each existing object; then with a bookmark that marks their end, if requested.
     Initial {
-        /// `sendInitialEvents`: whether the bookmark is asked for.
+        /// Whether the bookmark is requested (`sendInitialEvents`).
         bookmark: bool,
     },
-    /// After a resourceVersion.
+    /// After the state of this resourceVersion.
     After(u64),
 }
 
-/// A watch as asked for.
+/// A watch, as requested by a client.
 #[derive(Debug, Clone)]
 pub struct WatchRequest {
     kind: &'static Kind,
@@ -56,12 +56,12 @@ pub struct WatchRequest {
     representation: Representation,
     /// Whether anything is sent at all.
     silent: bool,
-    /// Whether it fails as one from too old a version.
+    /// Whether it fails like a watch from an expired resourceVersion.
     expired: bool,
 }
 
 impl WatchRequest {
-    /// The watch that `request` asks for.
+    /// Returns the watch that `request` describes.
     pub fn of(request: &ResourceRequest) -> Result<Self, Refusal> {
         let parameters = &request.parameters;
         let selector = Selector::parse(parameters.text("labelSelector"), parameters.text("fieldSelector"))?;
@@ -89,7 +89,7 @@ impl WatchRequest {
         })
     }
 
-    /// The same watch, served in `manner`.
+    /// Returns the watch as served in `manner`.
     pub fn in_manner(self, manner: Manner) -> Self {
         let bookmarks = self.bookmarks && manner != Manner::WithoutBookmarks;
         Self { bookmarks, silent: manner == Manner::Half, expired: manner == Manner::Expired, ..self }
@@ -136,7 +136,7 @@ impl WatchRequest {
     }
 }
 
-/// How far a watch has come.
+/// Progress of a watch.
 #[derive(Debug)]
 pub struct Cursor {
     request: WatchRequest,
@@ -151,7 +151,7 @@ enum Position {
 }
 
 impl Cursor {
-    /// At the beginning of `request`.
+    /// Creates a cursor at the start of `request`.
     pub fn new(request: WatchRequest) -> Self {
         let position = match request.start {
             Start::Initial { .. } => Position::Beginning,
@@ -227,7 +227,7 @@ fn write_event(lines: &mut Vec<u8>, event: &str, object: &Value) {
     lines.extend_from_slice(b"}\n");
 }
 
-/// What a stream of events listens to.
+/// Inputs of a stream of events.
 pub struct Signals {
     /// The resourceVersion of the last write.
     pub revision: Receiver<u64>,

@@ -1,7 +1,7 @@
 //! The clouds of the demo: the fake one, and a simulated Azure.
 //!
-//! In: the demo's arguments. Out: a provider, the Nodes whose kubelets register, and what can be expected of it. The simulated Azure is also
-//! served on loopback, so that other processes may look at it: `plan`, `doctor`, `orphans`, a shadow manager.
+//! In: the demo's arguments. Out: a provider, the Nodes whose kubelets register, and its expected state. The simulated Azure
+//! is also served on loopback, so that other processes can read it: `plan`, `doctor`, `orphans`, a shadow manager.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ pub(super) struct AzureFiles<'a> {
     pub(super) authority: &'a Path,
 }
 
-/// Makes the cloud with `count` machines, which ends with `stop`.
+/// Creates the cloud with `count` machines, which ends with `stop`.
 pub(super) async fn make(name: CloudName, count: u32, files: AzureFiles<'_>, stop: &Shutdown) -> Result<Cloud, String> {
     match name {
         CloudName::Fake => Ok(fake(count)),

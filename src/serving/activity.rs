@@ -15,14 +15,14 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 struct ActiveRequests {
-    /// Requests that are answered now, or whose answers are handed over.
+    /// Number of requests that are processed, or whose responses are sent.
     requests: usize,
     /// Start times of the responses in flight, by number.
     responses: BTreeMap<u64, Instant>,
     next: u64,
 }
 
-/// Of one connection. Clones share it.
+/// Activity of one connection. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConnectionActivity(Arc<watch::Sender<ActiveRequests>>);
 
@@ -33,7 +33,7 @@ impl ConnectionActivity {
         RequestInFlight { activity: self.clone(), response: None }
     }
 
-    /// Resolves once there was no request for [`IDLE`].
+    /// Resolves when there was no request for [`IDLE`].
     pub(super) async fn idle(&self) {
         let mut changes = self.0.subscribe();
         loop {
@@ -48,7 +48,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// Resolves once an answer has not been taken for [`RESPONSE_TIMEOUT`].
+    /// Resolves when the client has not accepted a response for [`RESPONSE_TIMEOUT`].
     pub(super) async fn response_stalled(&self) {
         let mut changes = self.0.subscribe();
         loop {
@@ -63,7 +63,7 @@ impl ConnectionActivity {
     }
 }
 
-/// A request, for as long as it lives.
+/// Guard of a request in flight.
 #[derive(Debug)]
 pub(super) struct RequestInFlight {
     activity: ConnectionActivity,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_has_to_be_taken_in_time_and_a_request_may_take_longer() {
+    async fn unread_responses_time_out_and_slow_requests_do_not() {
         let activity = ConnectionActivity::default();
         let start = Instant::now();
         let waiting = tokio::spawn({

@@ -31,14 +31,15 @@ use crate::{
     runtime::{clock::Clock, shutdown::Shutdown},
 };
 
-/// Bytes of all names of a user.
+/// Maximum length of all names of a user, in bytes.
 ///
-/// The longest name of a service account has 338; groups from an identity provider are up to a few hundred of some 40 each.
+/// The longest name of a ServiceAccount has 338 bytes. An identity provider adds up to a few hundred groups of about 40
+/// bytes.
 const USER_LIMIT: usize = 15 * 1024;
-/// Bytes of a name.
+/// Maximum length of a name, in bytes.
 const NAME_LIMIT: usize = 1024;
 
-/// Checks that the names of a user are bounded, whichever authority vouches for them.
+/// Checks that the names of a user are bounded, whatever authenticated the user.
 fn check_size(user: RequestUser) -> AuthenticationResult {
     if user.name.len() > NAME_LIMIT || user.size() > USER_LIMIT {
         let error =
@@ -48,7 +49,7 @@ fn check_size(user: RequestUser) -> AuthenticationResult {
     Ok(Some(user))
 }
 
-/// Authenticates without the API server. The first user wins, and an error counts only if no user is found.
+/// Authenticates without the API server. The first user is returned, or an error if there is no user.
 fn identify_locally(
     headers: &HeaderMap,
     certificates: &[CertificateDer<'static>],
@@ -68,7 +69,7 @@ fn identify_locally(
     }
 }
 
-/// Authenticates requests, with CA data that is kept fresh in the background.
+/// Authenticator of requests, whose CA data is refreshed in the background.
 pub(super) struct RequestAuthenticator {
     authorities: Arc<ArcSwap<CallerAuthorities>>,
     tokens: Option<token::TokenAuthenticator>,
@@ -77,7 +78,7 @@ pub(super) struct RequestAuthenticator {
 }
 
 impl RequestAuthenticator {
-    /// Reads the CA files now, and looks the cluster's CA data up in the background.
+    /// Reads the CA files now, and the cluster's CA data in the background.
     pub(super) async fn start(
         config: &SecureServingConfig,
         parts: &ServingDeps,

@@ -1,8 +1,8 @@
 //! Authorizes callers to read a page: group `system:masters`, always-allowed paths, then the API server's decision.
 //!
 //! In: a user, a verb and a path, all bounded before. Out: an [`AuthorizationDecision`]. Reviews for anonymous callers have
-//! a budget and a cache of their own, so that they neither delay nor displace those of others. While too many reviews wait,
-//! a permission counts a little longer. The order is that of `DelegatingAuthorizationOptions` in
+//! a separate budget and cache, so that they neither delay nor displace those of others. While too many reviews wait,
+//! an expired permission is used for a little longer. The order is that of `DelegatingAuthorizationOptions` in
 //! `k8s.io/apiserver/pkg/server/options/authorization.go`; the request is a SubjectAccessReview with non-resource
 //! attributes.
 
@@ -23,18 +23,18 @@ use super::{
 };
 use crate::{metrics::Metrics, runtime::text::truncate};
 
-/// Members may do everything.
+/// Group whose members may do everything.
 const PRIVILEGED_GROUP: &str = "system:masters";
-/// Bytes of the API server's reason.
+/// Maximum length of the API server's reason, in bytes.
 const REASON_LIMIT: usize = 1024;
 
-/// The outcome of authorization.
+/// Outcome of an authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthorizationDecision {
     Allow,
-    /// No, and someone said so.
+    /// Explicit denial, with the reason.
     Deny(String),
-    /// No authorizer allowed it, for this reason.
+    /// Missing permission, with the reason: no authorizer allowed the request.
     NoOpinion(String),
 }
 
@@ -103,7 +103,7 @@ fn decision(review: SubjectAccessReview) -> AuthorizationDecision {
     }
 }
 
-/// Decides, remembering the API server's answers for a while.
+/// Authorizer of requests, which caches the decisions of the API server.
 pub(super) struct RequestAuthorizer {
     always_allow: Vec<String>,
     api: Option<Api<SubjectAccessReview>>,
@@ -144,7 +144,7 @@ impl RequestAuthorizer {
         is_open(path, &self.always_allow)
     }
 
-    /// Decides on a request from `peer`; an error means that there is no answer of the API server.
+    /// Returns the decision about a request from `peer`. An error means that the API server did not respond.
     pub(super) async fn authorize(
         &self,
         user: &RequestUser,
@@ -177,7 +177,7 @@ impl RequestAuthorizer {
             (self.credential_budgets.for_network(peer, Instant::now()), &self.named_decisions)
         };
         let question = access_review(user, verb, path);
-        // Plain data of strings always has a JSON form.
+        // Serialization of strings cannot fail.
         let key = serde_json::to_vec(&question.spec).ok().map(|spec| cache.key(&spec));
         if let Some(cached) = key.and_then(|key| cache.get(&key, Instant::now())) {
             return Ok(cached);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn local_decisions() {
+    fn masters_and_allowed_paths_are_decided_locally() {
         let user = |group: &str| RequestUser { groups: vec![group.to_owned()], ..Default::default() };
         let always = DelegatedAuthorizationConfig::default().always_allow_paths;
         let rows = [
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn reviews_determine_the_decision() {
         let rows = [
             (true, None, AuthorizationDecision::Allow),
             (false, None, AuthorizationDecision::NoOpinion("r".to_owned())),
@@ -252,8 +252,8 @@ mod tests {
         ];
         for (allowed, denied, expected) in rows {
             let status = SubjectAccessReviewStatus { allowed, denied, reason: Some("r".to_owned()), evaluation_error: None };
-            let answer = SubjectAccessReview { status: Some(status), ..Default::default() };
-            assert_eq!(decision(answer), expected);
+            let review = SubjectAccessReview { status: Some(status), ..Default::default() };
+            assert_eq!(decision(review), expected);
         }
         assert_eq!(decision(SubjectAccessReview::default()), AuthorizationDecision::NoOpinion(String::new()));
     }

@@ -10,16 +10,16 @@ use tokio::time::Instant;
 
 use super::peer_network::PeerNetwork;
 
-/// Scrapers come every few minutes at the most seldom.
+/// Time for which a network remains authorized. Scrapers send a request at least every few minutes.
 const AUTHORIZED_FOR: Duration = Duration::from_secs(15 * 60);
-/// Number of networks. Authorized callers use few networks; the least recently seen one is evicted first.
+/// Maximum number of networks. Authorized callers use few networks; the least recently seen one is evicted first.
 const MAX_NETWORKS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct AuthorizedNetworks(Mutex<BTreeMap<PeerNetwork, Instant>>);
 
 impl AuthorizedNetworks {
-    /// Records that a caller from `peer` was allowed a page that is not public.
+    /// Records that a caller from `peer` may read a page that is not public.
     pub(super) fn add(&self, peer: PeerNetwork, now: Instant) {
         let mut seen = self.0.lock();
         seen.insert(peer, now);
@@ -30,7 +30,7 @@ impl AuthorizedNetworks {
         }
     }
 
-    /// Returns `true` if that happened shortly before `now`.
+    /// Returns `true` if an authorized caller from `peer` was recorded shortly before `now`.
     pub(super) fn contains(&self, peer: PeerNetwork, now: Instant) -> bool {
         self.0.lock().get(&peer).is_some_and(|at| now.duration_since(*at) < AUTHORIZED_FOR)
     }

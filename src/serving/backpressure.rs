@@ -1,8 +1,7 @@
-//! Stops to read from clients that do not accept responses, and closes their connections.
+//! Stops reading from clients that do not accept responses, and closes their connections.
 //!
-//! In: the stream of a connection. Out: a stream that returns nothing to read while written bytes have not gone out, and
-//! fails if that takes longer than [`SEND`]. Without it, responses to requests that are sent one after the other and never
-//! accepted would pile up without limit.
+//! In: the stream of a connection. Out: a stream that blocks reads while written bytes are not sent, and fails if that takes
+//! longer than [`SEND`]. Otherwise, a client could send requests without accepting the responses, which would accumulate.
 
 use std::{
     io,
@@ -19,13 +18,13 @@ use tokio::{
 /// Time within which the other side must accept everything that was written.
 const SEND: Duration = Duration::from_secs(30);
 
-/// A stream with that rule.
+/// Stream that blocks reads while written bytes are not sent.
 #[derive(Debug)]
 pub(super) struct BackpressureStream<S> {
     stream: S,
-    /// Runs since something could not be written at once.
+    /// Timer that runs since a write was blocked.
     behind: Option<Pin<Box<Sleep>>>,
-    /// Wants to read once everything has gone out.
+    /// Waker of the reader that waits until all is sent.
     reader: Option<Waker>,
 }
 
@@ -34,7 +33,7 @@ impl<S> BackpressureStream<S> {
         Self { stream, behind: None, reader: None }
     }
 
-    /// Returns `polled` if it is ready. Else the stream is behind, and the task fails or is woken when the time is over.
+    /// Returns `polled` if it is ready. Otherwise, the write is blocked, and fails when the timer expires.
     fn or_timed_out<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             return polled;
@@ -106,29 +105,29 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_read_until_all_is_written() {
+    async fn reads_wait_until_all_is_written() {
         let (ours, mut theirs) = duplex(8);
         let mut ours = BackpressureStream::new(ours);
-        theirs.write_all(b"ask").await.unwrap();
+        theirs.write_all(b"get").await.unwrap();
         ours.write_all(b"12345678").await.unwrap();
         assert!(ours.write(b"9").now_or_never().is_none());
         let (mut reader, mut writer) = split(ours);
         let reading = tokio::spawn(async move {
-            let mut asked = [0; 3];
-            reader.read_exact(&mut asked).await.unwrap();
-            (reader, asked)
+            let mut request = [0; 3];
+            reader.read_exact(&mut request).await.unwrap();
+            (reader, request)
         });
         tokio::task::yield_now().await;
-        assert!(!reading.is_finished(), "what was sent is not taken");
-        let mut taken = [0; 8];
-        theirs.read_exact(&mut taken).await.unwrap();
+        assert!(!reading.is_finished(), "the peer has not read the response");
+        let mut response = [0; 8];
+        theirs.read_exact(&mut response).await.unwrap();
         writer.write_all(b"9").await.unwrap();
         writer.flush().await.unwrap();
-        assert_eq!(&reading.await.unwrap().1, b"ask");
+        assert_eq!(&reading.await.unwrap().1, b"get");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_is_not_taken_ends_the_connection() {
+    async fn an_unread_response_ends_the_connection() {
         let (ours, _theirs) = duplex(8);
         let mut ours = BackpressureStream::new(ours);
         let start = Instant::now();

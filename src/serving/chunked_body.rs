@@ -1,7 +1,8 @@
 //! Bodies of responses, sent in small pieces.
 //!
-//! In: a body, and a guard to hold until it has been sent. Out: the same bytes. The connection buffers a piece for each
-//! response that is not accepted, never the whole, and the guard counts a response in flight until its last piece.
+//! In: a body, and a guard to hold until the body is sent. Out: the same bytes. For each response that the client does not
+//! accept, the connection buffers one piece instead of the whole. The guard counts a response as in flight until its last
+//! piece.
 
 use std::{
     pin::Pin,
@@ -12,10 +13,10 @@ use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
-/// Bytes of one piece, about those of a TLS record.
+/// Size of a piece in bytes, about that of a TLS record.
 const CHUNK_SIZE: usize = 16 * 1024;
 
-/// Body that is sent piece by piece, and then drops `H`.
+/// Body that is sent in pieces, and then drops the guard `H`.
 #[derive(Debug)]
 pub(super) struct ChunkedBody<H> {
     inner: Body,

@@ -1,7 +1,7 @@
 //! Settings of the secure port as plain data, with upstream's defaults, and the pure checks on them.
 //!
-//! In: what the flags said: `cli` builds a [`SecureServingConfig`]. Out: a [`ServingError::Setting`] that names the flag,
-//! or nothing. Defaults are those of `SecureServingOptions`, `DelegatingAuthenticationOptions` and
+//! In: values of flags, from which `cli` builds a [`SecureServingConfig`]. Out: a [`ServingError::Setting`] that names the
+//! flag, or nothing. Defaults are those of `SecureServingOptions`, `DelegatingAuthenticationOptions` and
 //! `DelegatingAuthorizationOptions` in `k8s.io/apiserver/pkg/server/options`.
 
 use std::{
@@ -12,6 +12,9 @@ use std::{
 
 use super::error::ServingError;
 
+/// Default of `--http2-max-streams-per-connection`, which the value 0 selects.
+pub(crate) const DEFAULT_HTTP2_STREAMS: u32 = 100;
+
 /// Settings of the secure port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SecureServingConfig {
@@ -19,11 +22,11 @@ pub struct SecureServingConfig {
     pub bind_address: IpAddr,
     /// `--secure-port`; 0 binds any free port (a caller with `--secure-port=0` does not serve at all).
     pub port: u16,
-    /// `--cert-dir`; none keeps a self-signed pair in memory.
+    /// `--cert-dir`; `None` keeps a self-signed pair in memory.
     pub cert_dir: Option<PathBuf>,
-    /// Base name of the files in there.
+    /// Base name of the files in `cert_dir`.
     pub pair_name: &'static str,
-    /// Further names in a pair that this program makes.
+    /// Additional names in a certificate that this program generates.
     pub own_names: Vec<String>,
     /// `--tls-cert-file`.
     pub tls_cert_file: Option<PathBuf>,
@@ -33,21 +36,21 @@ pub struct SecureServingConfig {
     pub tls_sni_cert_key: Vec<SniCertKey>,
     /// `--tls-min-version`.
     pub tls_min_version: TlsMinVersion,
-    /// `--tls-cipher-suites` by Go's names; empty takes all that are offered.
+    /// `--tls-cipher-suites` by Go's names; empty selects all supported suites.
     pub tls_cipher_suites: Vec<String>,
-    /// `--tls-curve-preferences` as Go's CurveID numbers; empty takes all that are offered.
+    /// `--tls-curve-preferences` as Go's CurveID numbers; empty selects all supported curves.
     pub tls_curve_preferences: Vec<i32>,
     /// `--disable-http2-serving`.
     pub disable_http2: bool,
-    /// `--http2-max-streams-per-connection`; 0 means 16.
+    /// `--http2-max-streams-per-connection`, resolved: never 0.
     pub http2_max_streams: u32,
     /// Value of `--permit-port-sharing` (SO_REUSEPORT).
     pub permit_port_sharing: bool,
-    /// `--profiling`: serve `/debug/*`.
+    /// `--profiling`: whether `/debug/*` is served.
     pub profiling: bool,
-    /// Feature gate `ComponentFlagz`: serve `/flagz`.
+    /// Feature gate `ComponentFlagz`: whether `/flagz` is served.
     pub flagz: bool,
-    /// Feature gate `ComponentStatusz`: serve `/statusz`.
+    /// Feature gate `ComponentStatusz`: whether `/statusz` is served.
     pub statusz: bool,
     pub authentication: DelegatedAuthenticationConfig,
     pub authorization: DelegatedAuthorizationConfig,
@@ -70,7 +73,7 @@ impl Default for SecureServingConfig {
             tls_cipher_suites: Vec::new(),
             tls_curve_preferences: Vec::new(),
             disable_http2: false,
-            http2_max_streams: 0,
+            http2_max_streams: DEFAULT_HTTP2_STREAMS,
             permit_port_sharing: false,
             profiling: true,
             flagz: true,
@@ -85,13 +88,13 @@ impl Default for SecureServingConfig {
 /// Settings of the webhook port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WebhookServingConfig {
-    /// `--webhooks`: names, `-` before those that are switched off, `*` for all.
+    /// `--webhooks`: names of webhooks, `-` before a disabled one, `*` for all.
     pub names: Vec<String>,
-    /// Address and TLS; authentication, authorization and pages mean nothing here.
+    /// Address and TLS. The settings of authentication, authorization and pages have no effect.
     pub secure: SecureServingConfig,
-    /// `--webhook-service`: the Service behind which the port is reached.
+    /// `--webhook-service`: Service through which API servers reach the port.
     pub service: WebhookServiceName,
-    /// `--webhook-configurations`: objects into which the authority of a self-made certificate is written.
+    /// `--webhook-configurations`: objects to which the authority of a generated certificate is written.
     pub configurations: Vec<String>,
 }
 
@@ -128,11 +131,11 @@ impl WebhookServiceName {
 pub struct SniCertKey {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
-    /// Names it serves, `*.example.com` allowed; empty takes the names of the certificate.
+    /// Server names, such as `*.example.com`; empty selects the names of the certificate.
     pub patterns: Vec<String>,
 }
 
-/// The lowest version of TLS that the server speaks.
+/// Lowest version of TLS that the server supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMinVersion {
     /// TLS 1.2 and later.
@@ -141,7 +144,7 @@ pub enum TlsMinVersion {
 }
 
 impl TlsMinVersion {
-    /// Parses a value of `--tls-min-version`; the versions before 1.2 no longer exist and mean 1.2.
+    /// Parses a value of `--tls-min-version`. Versions before 1.2 are not supported and mean 1.2.
     pub fn parse(value: &str) -> Option<Self> {
         match value {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Some(Self::Tls12),
@@ -156,9 +159,9 @@ impl TlsMinVersion {
 pub struct DelegatedAuthenticationConfig {
     /// `--authentication-kubeconfig`; none uses `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
-    /// `--authentication-skip-lookup`: do not read the cluster's authentication ConfigMap.
+    /// `--authentication-skip-lookup`: whether the cluster's authentication ConfigMap is not read.
     pub skip_lookup: bool,
-    /// `--authentication-tolerate-lookup-failure`: be ready although the ConfigMap could not be read.
+    /// `--authentication-tolerate-lookup-failure`: whether the process is ready although the ConfigMap could not be read.
     pub tolerate_lookup_failure: bool,
     /// `--authentication-token-webhook-cache-ttl`.
     pub token_cache_ttl: Duration,
@@ -166,7 +169,7 @@ pub struct DelegatedAuthenticationConfig {
     pub client_ca_file: Option<PathBuf>,
     /// `--requestheader-client-ca-file`; replaces the ConfigMap's front-proxy settings.
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// The other `--requestheader-*` flags; they count together with `requestheader_client_ca_file`.
+    /// Other `--requestheader-*` flags, which have an effect only with `requestheader_client_ca_file`.
     pub requestheader: RequestHeaderNames,
 }
 
@@ -184,7 +187,7 @@ impl Default for DelegatedAuthenticationConfig {
     }
 }
 
-/// Headers that a front proxy sets, and the proxies that may.
+/// Headers that a front proxy sets, and the accepted proxies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeaderNames {
     /// `--requestheader-allowed-names`: accepted common names of the proxy's certificate; empty accepts any.
@@ -235,7 +238,7 @@ impl Default for DelegatedAuthorizationConfig {
     }
 }
 
-/// Checks that need no file and no socket.
+/// Checks settings without files and sockets.
 pub(super) fn validate(config: &SecureServingConfig) -> Result<(), ServingError> {
     if config.tls_cert_file.is_some() != config.tls_private_key_file.is_some() {
         let missing = if config.tls_cert_file.is_some() { "tls-private-key-file" } else { "tls-cert-file" };

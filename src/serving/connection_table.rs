@@ -1,11 +1,11 @@
-//! Open connections, and the rule for one more. Pure.
+//! Table of open connections, and the admission of new connections. Pure.
 //!
-//! In: the origin of the next connection. Out: it is accepted, it is refused, or it replaces another.
+//! In: the network of a new connection. Out: the connection is accepted, is refused, or replaces another connection.
 //!
-//! The rule. Connections from this host itself (source address = destination address) have slots of their own; all others
-//! share [`MAX_CONNECTIONS`]. One network (an IPv4 address, an IPv6 /64) gets [`MAX_PER_NETWORK`]. A caller is *authorized*
-//! after a request of the connection was allowed a page that is not public; authentication is not enough, because every pod
-//! has a token. Of the authorized connections of a network the [`PROTECTED_PER_NETWORK`] with the latest requests are
+//! Rules: connections from this host itself (source address = destination address) have separate slots; all others share
+//! [`MAX_CONNECTIONS`]. One network (an IPv4 address, an IPv6 /64) gets [`MAX_PER_NETWORK`]. A caller is *authorized* after
+//! a request of the connection was permitted to read a page that is not public; authentication is not enough, because every
+//! pod has a token. Of the authorized connections of a network the [`PROTECTED_PER_NETWORK`] with the latest requests are
 //! *protected*. All others are evictable: the unauthorized ones first, in the order of their age; then the authorized ones,
 //! the longest idle first.
 //!
@@ -30,28 +30,28 @@ use tokio::time::Instant;
 
 use super::peer_network::PeerNetwork;
 
-/// For other hosts, all together. A scraper and a kubelet need two; the rest is for crowds to displace each other.
+/// Slots of all other hosts together. A scraper and a kubelet need two; many other clients displace each other in the rest.
 pub(super) const MAX_CONNECTIONS: usize = 96;
-/// For one network, and for this host itself.
+/// Slots of one network, and of this host itself.
 pub(super) const MAX_PER_NETWORK: usize = 24;
-/// Known connections of one network that keep their places: a scraper has one or two.
+/// Authorized connections of one network that are not evicted. A scraper has one or two.
 pub(super) const PROTECTED_PER_NETWORK: usize = 4;
-/// kubelet's default timeout of a probe: a connection has as long for a request before one of the same rank replaces it.
+/// Time before another connection of the same rank may replace a connection, which is kubelet's default timeout of a probe.
 pub(super) const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
-/// Names a connection in the table.
+/// Number of a connection in the table.
 pub(super) type ConnectionId = u64;
 
 /// Decision about one more connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionAdmission {
-    /// There is a place.
+    /// Admission to a free slot.
     Admit,
-    /// There is one if that connection is closed.
+    /// Admission to the slot of that connection, which must be closed.
     Replace(ConnectionId),
-    /// The network has its share.
+    /// Refusal, because the network uses its share.
     NetworkFull,
-    /// Slots are taken by connections of at least the same rank.
+    /// Refusal, because connections of at least the same rank use all slots.
     Full,
 }
 
@@ -59,11 +59,11 @@ pub(super) enum ConnectionAdmission {
 struct OpenConnection {
     peer: PeerNetwork,
     authorized: bool,
-    /// Start of its idleness: when it was opened, or the last request of an authorized caller.
+    /// Time when the connection was opened, or of the last request of an authorized caller.
     idle_since: Instant,
 }
 
-/// A connection, ordered by who gives way first.
+/// Connection, in the order of eviction.
 type EvictionRank = (bool, Instant, ConnectionId);
 
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ pub(super) struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Applies the rule to a connection from `peer`.
+    /// Returns the decision about a new connection from `peer`.
     pub(super) fn admission(&self, peer: PeerNetwork, now: Instant) -> ConnectionAdmission {
         let rivals = || self.open.values().map(|other| other.peer).filter(|other| other.same_host == peer.same_host);
         let own = self.evictable(peer);
@@ -117,14 +117,14 @@ impl ConnectionTable {
         id
     }
 
-    /// Records that a request of the connection was allowed a page that is not public.
+    /// Records that a request of the connection was permitted to read a page that is not public.
     pub(super) fn set_authorized(&mut self, id: ConnectionId, now: Instant) {
         if let Some(connection) = self.open.get_mut(&id) {
             (connection.authorized, connection.idle_since) = (true, now);
         }
     }
 
-    /// Removes a connection that is closed, or will be soon.
+    /// Removes a connection that is closed or being closed.
     pub(super) fn remove(&mut self, id: ConnectionId) {
         self.open.remove(&id);
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_replaces_its_own_oldest_after_the_grace() {
+    fn a_network_replaces_its_oldest_after_the_grace_period() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
         fill(&mut table, 7..8, MAX_PER_NETWORK - 1, start);
         assert_eq!(table.admission(peer(7), start), ConnectionAdmission::Admit);
@@ -175,34 +175,34 @@ mod tests {
     }
 
     #[test]
-    fn a_network_keeps_the_known_connections_that_asked_last() {
+    fn a_network_keeps_its_most_recently_used_connections() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
         fill(&mut table, 7..8, MAX_PER_NETWORK, start);
-        // The last opened asked first.
+        // The connection that was opened last sent the first request.
         for id in 0..table.next {
             table.set_authorized(id, start + EVICTION_GRACE * u32::try_from(table.next - id).unwrap());
         }
         let mut now = start + EVICTION_GRACE * u32::try_from(table.next + 1).unwrap();
-        let kept = ConnectionId::try_from(PROTECTED_PER_NETWORK).unwrap();
-        for id in (kept..table.next).rev() {
+        let protected = ConnectionId::try_from(PROTECTED_PER_NETWORK).unwrap();
+        for id in (protected..table.next).rev() {
             assert_eq!(table.admission(peer(7), now), ConnectionAdmission::Replace(id), "the longest idle");
             table.remove(id);
             table.insert(peer(7), now);
         }
         now += EVICTION_GRACE;
-        for newcomer in 0..100 {
+        for attempt in 0..100 {
             let ConnectionAdmission::Replace(id) = table.admission(peer(7), now) else { panic!("refused") };
-            assert!(id >= kept, "{newcomer}: {id} is kept");
+            assert!(id >= protected, "{attempt}: {id} is protected");
             table.remove(id);
             table.insert(peer(7), now);
             now += EVICTION_GRACE;
         }
-        assert!((0..kept).all(|id| table.open.contains_key(&id)));
+        assert!((0..protected).all(|id| table.open.contains_key(&id)));
     }
 
     #[test]
-    fn tokens_take_the_places_from_nobody() {
-        // Pods of a tenant hold every place with requests that are authenticated; then even with ones that are allowed.
+    fn authenticated_clients_do_not_displace_probers() {
+        // Pods of a tenant use all connections for authenticated requests, and then for authorized requests.
         for allowed in [false, true] {
             let (mut table, start) = (ConnectionTable::default(), Instant::now());
             fill(&mut table, 10..14, MAX_CONNECTIONS / 4, start);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_places_are_kept_the_longest_idle_gives_way() {
+    fn the_longest_idle_of_protected_connections_is_replaced() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
         let networks = u8::try_from(MAX_CONNECTIONS / PROTECTED_PER_NETWORK).unwrap();
         fill(&mut table, 100..100 + networks, PROTECTED_PER_NETWORK, start);
@@ -229,12 +229,12 @@ mod tests {
         assert_eq!(table.admission(peer(7), start), ConnectionAdmission::Full);
         assert_eq!(table.admission(peer(7), start + EVICTION_GRACE), ConnectionAdmission::Replace(1));
         table.remove(1);
-        let newcomer = table.insert(peer(7), start + EVICTION_GRACE);
+        let new_connection = table.insert(peer(7), start + EVICTION_GRACE);
         assert_eq!(table.admission(peer(8), start + EVICTION_GRACE), ConnectionAdmission::Full);
         assert_eq!(
             table.admission(peer(8), start + EVICTION_GRACE * 2),
-            ConnectionAdmission::Replace(newcomer),
-            "no kept one"
+            ConnectionAdmission::Replace(new_connection),
+            "protected connections are kept"
         );
     }
 
@@ -247,11 +247,15 @@ mod tests {
         table.remove(0);
         table.insert(peer(7), start);
         let second = ConnectionId::try_from(MAX_CONNECTIONS / 4).unwrap();
-        assert_eq!(table.admission(peer(8), start), ConnectionAdmission::Replace(second), "from the next of the heavy ones");
+        assert_eq!(
+            table.admission(peer(8), start),
+            ConnectionAdmission::Replace(second),
+            "a connection of the next heavy network"
+        );
     }
 
     #[test]
-    fn equals_displace_each_other_only_after_the_grace() {
+    fn equal_networks_displace_only_after_the_grace_period() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
         fill(&mut table, 100..100 + u8::try_from(MAX_CONNECTIONS).unwrap(), 1, start);
         assert_eq!(table.admission(peer(7), start), ConnectionAdmission::Full);
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_has_places_of_its_own() {
+    fn connections_of_this_host_are_reserved() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
         fill(&mut table, 10..14, MAX_CONNECTIONS / 4, start);
         assert_eq!(table.admission(peer(1), start), ConnectionAdmission::Admit);

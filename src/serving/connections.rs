@@ -1,6 +1,6 @@
-//! Keeps the table of open connections, and closes the ones that give up their places.
+//! Tracker of open connections, which closes evicted connections.
 //!
-//! In: accepted sockets' networks. Out: a [`ConnectionSlot`] that a connection holds while it is open, or `None`.
+//! In: the networks of accepted sockets. Out: a [`ConnectionSlot`] that a connection holds while it is open, or `None`.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -32,7 +32,7 @@ impl ConnectionTracker {
         Self { state: Arc::default(), metrics: Arc::clone(metrics) }
     }
 
-    /// Returns a slot for a connection from `peer`, if the rule permits one.
+    /// Returns a slot for a connection from `peer`; `None` if it is refused.
     pub(super) fn admit(&self, peer: PeerNetwork) -> Option<ConnectionSlot> {
         let now = Instant::now();
         self.with(|inner| {
@@ -65,7 +65,7 @@ impl ConnectionTracker {
         let mut inner = self.state.lock();
         let before = inner.table.len();
         let result = act(&mut inner);
-        // Both ports count here.
+        // The metric covers both ports, so it is changed and not set.
         #[allow(clippy::cast_precision_loss, reason = "few")]
         let change = inner.table.len() as f64 - before as f64;
         self.metrics.serving_connections.with_label_values(&[] as &[&str]).add(change);
@@ -82,7 +82,7 @@ impl ConnectionTrackerState {
     }
 }
 
-/// Held by an open connection, and given back when dropped.
+/// Slot of an open connection, which is released on drop.
 pub(super) struct ConnectionSlot {
     id: ConnectionId,
     pub(super) peer: PeerNetwork,
@@ -91,13 +91,13 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Records that a request of the connection was allowed a page that is not public: it may keep its slot.
+    /// Records that a request of the connection was permitted to read a page that is not public, so it may keep its slot.
     pub(super) fn set_authorized(&self) {
         let now = Instant::now();
         self.connections.with(|inner| inner.table.set_authorized(self.id, now));
     }
 
-    /// Resolves when another connection has got the place.
+    /// Resolves when another connection has replaced this one.
     pub(super) async fn evicted(&self) {
         self.close.cancelled().await;
     }

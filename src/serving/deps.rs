@@ -8,28 +8,28 @@ use serde_json::Value;
 use super::health::HealthChecks;
 use crate::{metrics::Metrics, runtime::clock::Clock, status::ManagerStatus};
 
-/// Returns the plan as text, or why there is none.
+/// Function that returns a plan as text, or the reason why there is none.
 pub type Planner = Arc<dyn Fn(PlanRequest) -> BoxFuture<'static, Result<String, PlanError>> + Send + Sync>;
 
 /// Subject of a request to `/planz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanRequest {
-    /// The load balancer of the Service called `namespace/name`.
+    /// Plan of the load balancer of the Service `namespace/name`.
     Service(String),
     Cluster {
-        /// Only this; `None`: all.
+        /// Part of the cluster; `None`: all parts.
         kind: Option<PlanKind>,
-        /// Only Services whose `namespace/name` comes after this.
+        /// Lower bound of the Services: only those whose `namespace/name` sorts after it.
         after: Option<String>,
     },
-    /// The report of a manager with `--dry-run`: `/reportz`.
+    /// Report of a manager with `--dry-run`, for `/reportz`.
     Report {
         /// Whether to return JSON.
         json: bool,
     },
 }
 
-/// A part of the cluster.
+/// Part of the cluster in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanKind {
     Nodes,
@@ -40,17 +40,19 @@ pub enum PlanKind {
 /// Reason why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {
-    /// Status of the answer.
+    /// HTTP status code of the response.
     pub code: u16,
     /// Message for the caller.
     pub reason: String,
 }
 
-/// Clients of the API servers that review callers. Reviews have limits of their own here: a client that limits its rate too would let
-/// strangers hold up its other users.
+/// Clients of the API servers that review callers.
+///
+/// They must have no rate limit, because reviews are limited here. Otherwise, unauthorized callers could delay other
+/// requests of the clients.
 #[derive(Clone)]
 pub struct ReviewClients {
-    /// For TokenReviews, and the ConfigMap with the authorities of callers.
+    /// Client for TokenReviews, and for the ConfigMap with the certificate authorities of callers.
     pub authentication: kube::Client,
     /// Client for SubjectAccessReviews only.
     pub authorization: kube::Client,
@@ -65,23 +67,23 @@ impl From<kube::Client> for ReviewClients {
 /// Content of the pages, supplied by the application.
 #[derive(Clone)]
 pub struct ServingDeps {
-    /// For `/metrics`, and where this server counts.
+    /// Metrics of the process, which `/metrics` shows.
     pub metrics: Arc<Metrics>,
-    /// For `/healthz`, `/livez` and `/readyz`.
+    /// Checks of `/healthz`, `/livez` and `/readyz`.
     pub health: HealthChecks,
-    /// Without them, only always-allowed paths and `system:masters` pass.
+    /// Clients of reviews; `None` permits only always-allowed paths and `system:masters`.
     pub reviews: Option<ReviewClients>,
-    /// The configuration, shown by `/configz` under the key `cloudcontrollermanager.config.k8s.io`.
+    /// Configuration that `/configz` shows under the key `cloudcontrollermanager.config.k8s.io`.
     pub configz: Value,
-    /// Every flag with its value in effect, for `/flagz`.
+    /// Flags with their effective values, for `/flagz`.
     pub flagz: Vec<(String, String)>,
     /// Current state of this process, for `/statusz`.
     pub status: Arc<dyn Fn() -> ManagerStatus + Send + Sync>,
-    /// For `/planz`; `None`: there is no such page.
+    /// Planner for `/planz`; `None`: the page does not exist.
     pub planner: Option<Planner>,
-    /// Brings gauges up to date before they are rendered.
+    /// Function that updates gauges before they are rendered.
     pub before_metrics: Arc<dyn Fn() + Send + Sync>,
-    /// Sets the log verbosity (`PUT /debug/flags/v`).
+    /// Function that sets the log verbosity (`PUT /debug/flags/v`).
     pub set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
     /// Wall time, for the validity of certificates.
     pub clock: Clock,

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-/// Reason why the secure port cannot be served. All are for the operator to fix.
+/// Reason why the secure port cannot be served, which an operator must fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// A flag has a value that cannot be used.
+    /// Invalid value of a flag.
     #[error("--{flag}: {reason}")]
     Setting {
         /// Name of the flag, without dashes.
@@ -13,7 +13,7 @@ pub enum ServingError {
         /// Description of the error, and of the accepted values.
         reason: String,
     },
-    /// The address cannot be listened on.
+    /// Failure to listen on the address.
     #[error("--bind-address, --secure-port: cannot listen on {address}: {source}")]
     Bind {
         /// Requested address and port.

@@ -1,6 +1,6 @@
 //! Health checks: the registry and the responses of `/healthz`, `/livez` and `/readyz`.
 //!
-//! In: named checks (closures), each counting for some of the endpoints. Out: status and body in the format of
+//! In: named checks (closures), each for one or more endpoints. Out: status and body in the format of
 //! `k8s.io/apiserver/pkg/server/healthz/healthz.go`. In contrast to upstream, the reason of a failure is shown to
 //! authenticated callers, but not to anonymous ones.
 
@@ -11,16 +11,15 @@ use parking_lot::RwLock;
 /// Health endpoint of the secure port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HealthEndpoint {
-    /// `/healthz`, the oldest: everything.
+    /// `/healthz`, the oldest endpoint, for checks of all kinds.
     Healthz,
-    /// `/livez`: a failure means the process should be restarted.
+    /// `/livez`: a failure means that the process should be restarted.
     Livez,
-    /// `/readyz`: a failure means the process cannot do its work now.
+    /// `/readyz`: a failure means that the process cannot work now.
     Readyz,
 }
 
 impl HealthEndpoint {
-    /// All three.
     pub(super) const ALL: [HealthEndpoint; 3] = [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz];
 
     /// Returns the name, which is also the path without the slash.
@@ -33,16 +32,15 @@ impl HealthEndpoint {
     }
 }
 
-/// For which endpoints a check counts.
+/// Endpoints that include a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthEndpointSet(&'static [HealthEndpoint]);
 
 impl HealthEndpointSet {
-    /// Counts everywhere.
     pub const ALL: HealthEndpointSet = HealthEndpointSet(&HealthEndpoint::ALL);
-    /// Counts for `/healthz` and `/livez`.
+    /// Endpoints of checks whose failure a restart can repair.
     pub const HEALTHZ_AND_LIVEZ: HealthEndpointSet = HealthEndpointSet(&[HealthEndpoint::Healthz, HealthEndpoint::Livez]);
-    /// Counts for `/readyz` only: the process waits for something a restart does not bring.
+    /// Endpoint of checks whose failure a restart does not repair.
     pub const READYZ: HealthEndpointSet = HealthEndpointSet(&[HealthEndpoint::Readyz]);
 }
 
@@ -50,18 +48,18 @@ impl HealthEndpointSet {
 struct RegisteredCheck {
     name: String,
     endpoints: HealthEndpointSet,
-    /// `Err` carries the reason.
+    /// Function that runs the check. The error is the reason of the failure.
     check: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// The registry of checks, in order of registration. Clones share it, so checks may be added while the port is served.
+/// Registry of checks, in the order of registration. Clones share it, so checks can be added while the port is served.
 #[derive(Clone, Default)]
 pub struct HealthChecks {
     entries: Arc<RwLock<Vec<RegisteredCheck>>>,
 }
 
 impl HealthChecks {
-    /// Adds a check under a name of its own. Checks are called for every request, so they must be quick.
+    /// Adds a check under a unique name. Checks run for every request, so they must be fast.
     pub fn add<F>(&self, name: impl Into<String>, endpoints: HealthEndpointSet, check: F)
     where
         F: Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -69,7 +67,8 @@ impl HealthChecks {
         self.entries.write().push(RegisteredCheck { name: name.into(), endpoints, check: Arc::new(check) });
     }
 
-    /// Runs the checks of `endpoint` that `is_included` names. Without any check of its own an endpoint has `ping`, as upstream.
+    /// Runs the checks of `endpoint` that `is_included` selects. An endpoint without checks has the check `ping`, as
+    /// upstream.
     pub(super) fn run(&self, endpoint: HealthEndpoint, is_included: impl Fn(&str) -> bool) -> Vec<ProbeResult> {
         let mut checks = self.entries.read().clone();
         checks.retain(|entry| entry.endpoints.0.contains(&endpoint));
@@ -138,7 +137,7 @@ fn warning(outcomes: &[ProbeResult], view: &HealthReportOptions) -> String {
     format!("warn: some health checks cannot be excluded: no matches for {}\n", names.join(", "))
 }
 
-/// Returns status and body for one check; `None` if there is none of that name.
+/// Returns status and body for one check; `None` if there is no check of that name.
 pub(super) fn render_one(name: &str, outcomes: &[ProbeResult], view: &HealthReportOptions) -> Option<(u16, String)> {
     let outcome = outcomes.iter().find(|outcome| outcome.name == name)?;
     Some(match &outcome.result {
@@ -156,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn bodies() {
+    fn bodies_have_the_upstream_format() {
         let good = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", Some(Ok(())))];
         let bad = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", Some(Err("stuck")))];
         let skipped = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", None)];
         let terse = HealthReportOptions::default();
         let verbose = HealthReportOptions { verbose: true, ..HealthReportOptions::default() };
-        let known = HealthReportOptions { show_reasons: true, ..HealthReportOptions::default() };
+        let with_reasons = HealthReportOptions { show_reasons: true, ..HealthReportOptions::default() };
         let exclude =
             HealthReportOptions { verbose: true, exclude: vec!["service".to_owned(), "x".to_owned()], show_reasons: false };
         let rows = [
             (&good, &terse, 200, "ok"),
             (&good, &verbose, 200, "[+]leaderElection ok\n[+]service ok\nreadyz check passed\n"),
             (&bad, &terse, 500, "[+]leaderElection ok\n[-]service failed: reason withheld\nreadyz check failed\n"),
-            (&bad, &known, 500, "[+]leaderElection ok\n[-]service failed: stuck\nreadyz check failed\n"),
+            (&bad, &with_reasons, 500, "[+]leaderElection ok\n[-]service failed: stuck\nreadyz check failed\n"),
             (
                 &skipped,
                 &exclude,
@@ -184,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_one_check() {
+    fn bodies_of_one_check_have_the_upstream_format() {
         let outcomes = vec![outcome("node", Some(Ok(()))), outcome("route", Some(Err("no network")))];
-        let known = HealthReportOptions { show_reasons: true, ..HealthReportOptions::default() };
+        let with_reasons = HealthReportOptions { show_reasons: true, ..HealthReportOptions::default() };
         let rows = [
             ("node", HealthReportOptions::default(), Some((200, "ok"))),
             ("route", HealthReportOptions::default(), Some((500, "internal server error: reason withheld\n"))),
-            ("route", known, Some((500, "internal server error: no network\n"))),
+            ("route", with_reasons, Some((500, "internal server error: no network\n"))),
             ("absent", HealthReportOptions::default(), None),
         ];
         for (name, view, expected) in rows {
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn queries() {
+    fn queries_are_parsed_into_options() {
         let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };

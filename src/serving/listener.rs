@@ -1,8 +1,8 @@
-//! TCP and TLS below the pages: binding, places, handshakes, HTTP/1.1 and HTTP/2, and the limits that keep a client harmless.
+//! TCP and TLS below the pages: listening, slots, handshakes, HTTP/1.1 and HTTP/2, and the limits of clients.
 //!
-//! In: the settings, a TLS configuration, the router. Out: requests that carry the [`ConnectionPeer`] they came from. A
-//! connection without a place is closed before anything is read from it. Time limits of handshake, head and idleness are
-//! those of upstream's secure server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
+//! In: the settings, a TLS configuration, and the router. Out: requests with their [`ConnectionPeer`]. A connection without
+//! a slot is closed before anything is read from it. Time limits of handshake, head and idleness are those of upstream's
+//! secure server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -41,36 +41,37 @@ use crate::runtime::{
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const READ_HEADER: Duration = Duration::from_secs(32);
-/// From the end of a request's head to the beginning of the answer. The longest waits are five reviews of 10 s, and a plan.
+/// Time from the end of a request's head to the start of the response. The longest waits are five reviews of 10 s, and a
+/// plan.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Time that requests in flight may take after a connection is to close.
+/// Time for requests in flight on a connection that is being closed.
 const CLOSE: Duration = Duration::from_secs(10);
-/// Accepting fails when the process is out of file descriptors; trying again at once would only spin.
+/// Delay after a failed accept. Without file descriptors, an immediate retry would be a busy loop.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
-/// Bytes of a request's head. The largest part of an honest one is a token of 16 KiB at most.
+/// Maximum size of a request's head, in bytes. The largest valid part is a token of up to 16 KiB.
 const HEAD_LIMIT: u32 = 64 * 1024;
-/// Clients of this port request one page at a time.
-const DEFAULT_STREAMS: u32 = 16;
-/// Bytes of bodies that a client may send before they are read: the only body that is read has 64 bytes.
+/// Bytes of bodies that a client may send before they are read. The only body that is read has up to 64 bytes.
 pub(super) const STREAM_WINDOW: u32 = 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024;
-/// Bytes of an answer that one stream buffers.
+/// Bytes of a response that one stream buffers.
 const SEND_BUFFER: usize = 16 * 1024;
-/// Streams that the client reset before they were looked at, and streams that were reset because of its errors, until the
-/// connection ends (CVE-2023-44487, CVE-2024-27316).
+/// Number of reset streams at which the connection ends (CVE-2023-44487, CVE-2024-27316).
+///
+/// It counts streams that the client reset before they were processed, and streams that were reset because of the client's
+/// errors.
 const RESETS: usize = 20;
 /// Interval of pings to a silent client, and their timeout.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
-/// Bytes that the kernel holds of one connection in each direction. They count as memory of the container, and without a bound the
-/// kernel grows them to megabytes.
+/// Bytes that the kernel buffers per connection and direction. They count as memory of the container, and the default is
+/// megabytes.
 const SOCKET_BUFFER: usize = 64 * 1024;
 const BACKLOG: i32 = 1024;
 
 /// Limits of one HTTP/2 connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Http2Limits {
-    /// Streams at once; 0: the default.
+    /// Maximum number of concurrent streams.
     pub(super) streams: u32,
     /// Bytes of a body before it is read.
     pub(super) stream_window: u32,
@@ -79,7 +80,8 @@ pub(super) struct Http2Limits {
 /// Other end of a connection.
 #[derive(Clone)]
 pub(super) struct ConnectionPeer {
-    /// The certificate chain shown in the handshake, leaf first; empty if none. Its key is proven, its issuer is not.
+    /// Certificate chain from the handshake, leaf first; empty without a certificate. The key is verified, the issuer is
+    /// not.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
     pub(super) slot: Arc<ConnectionSlot>,
 }
@@ -94,7 +96,7 @@ pub(super) fn bind(config: &SecureServingConfig) -> Result<BoundListener, Servin
     let address = SocketAddr::new(config.bind_address, config.port);
     let options =
         ListenOptions { only_v6: true, share_port: config.permit_port_sharing, buffer: SOCKET_BUFFER, backlog: BACKLOG };
-    // As Go: the unspecified address of either family serves both.
+    // As in Go, the unspecified address of either family serves both families.
     let listener = match address.ip().is_unspecified() {
         true => listen_socket::listen_everywhere(address.port(), options),
         false => listen_socket::listen(address, options),
@@ -103,7 +105,7 @@ pub(super) fn bind(config: &SecureServingConfig) -> Result<BoundListener, Servin
     bound.map_err(|source| ServingError::Bind { address, source })
 }
 
-/// Accepts connections until the shutdown begins. A handshake never holds up the next one.
+/// Accepts connections until the shutdown begins. A handshake does not block other handshakes.
 pub(super) async fn run(
     bound: BoundListener,
     tls: Arc<ServerConfig>,
@@ -177,7 +179,7 @@ fn builder(http2: bool, limits: Http2Limits) -> Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(if limits.streams == 0 { DEFAULT_STREAMS } else { limits.streams })
+        .max_concurrent_streams(limits.streams)
         .max_header_list_size(HEAD_LIMIT)
         .initial_stream_window_size(limits.stream_window)
         .initial_connection_window_size(CONNECTION_WINDOW.max(limits.stream_window))
@@ -224,12 +226,12 @@ async fn respond(
     request: Request<Incoming>,
     mut in_flight: RequestInFlight,
 ) -> Result<Response<ChunkedBody<ResponseGuards>>, std::convert::Infallible> {
-    // Every connection gets its turn after each request, however many follow at once.
+    // Yields after each request, so that a connection with many requests does not delay others.
     tokio::task::yield_now().await;
     let mut response = match timeout(RESPONSE_TIMEOUT, router.oneshot(request)).await {
         Ok(response) => response?,
         Err(_) => {
-            let mut response = Response::new(Body::from("no answer in time\n"));
+            let mut response = Response::new(Body::from("no response in time\n"));
             *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
             response
         }
@@ -266,7 +268,7 @@ mod tests {
             let bound = bind(&SecureServingConfig { bind_address, port: 0, ..Default::default() }).unwrap();
             let port = bound.local.port();
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-            // A machine without IPv6 has one family to serve.
+            // A machine without IPv6 serves IPv4 only.
             if bound.local.is_ipv6() && std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
                 TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
             }

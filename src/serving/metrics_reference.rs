@@ -1,6 +1,7 @@
 //! The metrics page of the documentation, derived from the tables of metrics.
 //!
-//! In: the rows of [`CoreMetrics`] and those of providers. Out: `docs/reference/metrics.md`, which `tests/reference_docs.rs` compares with the file.
+//! In: the rows of [`CoreMetrics`] and those of providers. Out: `docs/reference/metrics.md`, which `tests/reference_docs.rs`
+//! compares with the file.
 
 use std::fmt::Write;
 
@@ -15,7 +16,7 @@ pub fn metrics_reference(registered: &[Metric]) -> String {
          `/metrics` on the secure port (`--secure-port`) serves Prometheus text, including the metrics of the process\n\
          (`process_*`). `/metrics/slis` serves only the two `kubernetes_healthcheck*` families. Names, labels and buckets are the\n\
          same as in the Go cloud-controller-manager where it has the metric; new metrics begin with\n\
-         `cloud_controller_manager_`.\n\n\
+         `cloud_controller_manager_` or `azure_arm_budget_`.\n\n\
          | Metric | Kind | Stability | Labels | Meaning |\n|---|---|---|---|---|\n",
     );
     for metric in rows() {

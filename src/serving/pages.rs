@@ -1,8 +1,8 @@
-//! The pages of the secure port, and the guard in front of them.
+//! Pages of the secure port, and the checks before them.
 //!
-//! In: requests that carry their peer. Out: answers, after a look at the form of every request, then authentication and
-//! authorization, also of one for a page that does not exist. Paths are those of the Go binaries plus `/livez`, `/`, `/statusz`,
-//! `/flagz`, `/planz` and `/reportz`.
+//! In: requests with their peers. Out: responses. Every request is validated, authenticated and authorized, including
+//! requests for pages that do not exist. Paths are those of the Go binaries plus `/livez`, `/`, `/statusz`, `/flagz`,
+//! `/planz` and `/reportz`.
 
 mod overview;
 mod responses;
@@ -53,13 +53,13 @@ const CONFIGZ_KEY: &str = "cloudcontrollermanager.config.k8s.io";
 const WHICH_SERVICE: &str = "say which Service: /planz?service=NAMESPACE/NAME\n";
 const WHICH_KIND: &str = "say which kind: /planz?kind=nodes, routes or services\n";
 const NO_PROFILES: &str = "profiles of the Go runtime do not exist here; see /metrics for process_* and /statusz\n";
-/// A verbosity has few digits.
+/// Maximum size of the body of a log verbosity, in bytes.
 const VERBOSITY_LIMIT: usize = 64;
-/// Time within which a client must send them.
+/// Time within which a client must send a log verbosity.
 const VERBOSITY_BODY: Duration = Duration::from_secs(10);
-/// Answers other than health and refusals that may be made and handed over at once: each may be a megabyte.
+/// Limits of concurrent responses, each of which can have a megabyte. Health and refusals are exempt.
 const RESPONSE_LIMITS: NetworkLimits = NetworkLimits { total: 16, per_network: 4, new_networks: 0 };
-/// Bytes of an error that are logged.
+/// Maximum length of a logged error, in bytes.
 const LOGGED_ERROR: usize = 512;
 
 #[derive(Clone)]
@@ -123,7 +123,7 @@ pub(super) fn router(
         .with_state(app)
 }
 
-/// Returns the pages for Prometheus, compressed for clients that accept it: text of metrics repeats names, and shrinks to a
+/// Returns the pages for Prometheus, compressed for clients that accept it. Compression reduces the text of metrics to a
 /// tenth.
 fn scrapes() -> Router<PagesState> {
     let compression = CompressionLayer::new().quality(CompressionLevel::Fastest);
@@ -138,7 +138,7 @@ async fn common_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Lets a request through with its [`RequestUser`], or answers with a Status.
+/// Passes a request on with its [`RequestUser`], or responds with a Status.
 async fn guard(
     State(app): State<PagesState>,
     Extension(peer): Extension<ConnectionPeer>,
@@ -165,7 +165,7 @@ async fn guard(
 
 /// Records the network of a caller that may read a page of the program.
 ///
-/// Health and paths without a page do not count: the cluster's default roles allow them, `/api/*` too, to every
+/// Health, `/api/*` and paths without a page do not count, because the cluster's default roles permit them to every
 /// ServiceAccount.
 async fn mark_authorized(
     State(app): State<PagesState>,
@@ -239,7 +239,7 @@ impl PagesState {
     }
 }
 
-/// Returns the path whose permission counts.
+/// Returns the path whose permission is required.
 fn authorized_path(path: &str) -> &str {
     if path == "/" { STATUS_PATH } else { path }
 }
@@ -313,7 +313,7 @@ async fn overview_page(State(app): State<PagesState>, Extension(user): Extension
     (headers, page).into_response()
 }
 
-/// Plans the writes for the Service that the query names, else for the cluster. Writes nothing.
+/// Returns the plan for the Service that the query names, or for the cluster. Writes nothing.
 async fn planz(planner: Planner, Query(query): QueryPairs) -> Response {
     let request = match plan_request(&query) {
         Ok(request) => request,
@@ -325,7 +325,7 @@ async fn planz(planner: Planner, Query(query): QueryPairs) -> Response {
     }
 }
 
-/// Returns the writes of a manager with `--dry-run`, and whether it could take over.
+/// Returns the pending writes of a manager with `--dry-run`, and whether it can take over.
 async fn reportz(planner: Planner, Query(query): QueryPairs, headers: HeaderMap) -> Response {
     let json = wants_json(&query, &headers);
     match planner(PlanRequest::Report { json }).await {
@@ -352,7 +352,7 @@ fn plan_request(query: &[(String, String)]) -> Result<PlanRequest, &'static str>
     Ok(PlanRequest::Cluster { kind, after: value("after").map(service).transpose()? })
 }
 
-/// Returns the text, if it may be the key of a Service.
+/// Returns `key` if it can be the key of a Service.
 fn service_key(key: &str) -> Option<&str> {
     let (namespace, name) = key.split_once('/')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then_some(key)
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_for_those_who_ask() {
+    fn json_needs_a_format_or_accept_header() {
         let query = |value: &str| vec![("format".to_owned(), value.to_owned())];
         let accept = |value: &str| HeaderMap::from_iter([(ACCEPT, value.parse().unwrap())]);
         assert!(wants_json(&query("json"), &HeaderMap::new()));

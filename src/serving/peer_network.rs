@@ -1,7 +1,7 @@
 //! Networks of clients, for their shares, and the number of permits that each of them holds.
 //!
-//! In: the two addresses of a connection. Out: a [`PeerNetwork`]; and [`NetworkSemaphore`], of which each network gets few
-//! permits and all together get a bounded number.
+//! In: the two addresses of a connection. Out: a [`PeerNetwork`], and a [`NetworkSemaphore`] with limits per network and in
+//! total.
 
 use std::{
     collections::BTreeMap,
@@ -11,15 +11,16 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// The holder of an IPv6 address usually controls all addresses with these leading bits.
+/// Prefix length of an IPv6 network. The holder of one address usually controls all addresses of the network.
 const IPV6_PREFIX: u32 = 64;
 
-/// Everyone behind one IPv4 address or one IPv6 /64 counts as one.
+/// Network of clients: an IPv4 address or an IPv6 /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PeerNetwork {
     address: IpAddr,
-    /// Whether the source address is the destination address, which no other host can show. So are probes of kubelet, when
-    /// the program is in the network of the host.
+    /// Whether source and destination address are equal, which no other host can achieve.
+    ///
+    /// That is true for probes of kubelet if the program uses the network of the host.
     pub(super) same_host: bool,
 }
 
@@ -48,12 +49,12 @@ pub(super) struct NetworkLimits {
     pub(super) total: usize,
     /// Limit of one network.
     pub(super) per_network: usize,
-    /// Permits beyond `all` for networks that hold none yet. Few networks with many permits cannot lock others out.
+    /// Permits beyond `total` for networks without a permit, so that few networks with many permits cannot block others.
     pub(super) new_networks: usize,
 }
 
 impl NetworkLimits {
-    /// Returns the largest number of permits that are ever held.
+    /// Returns the maximum number of permits of all networks.
     pub(super) fn max_held(self) -> usize {
         self.total + self.new_networks
     }
@@ -71,7 +72,7 @@ impl NetworkSemaphore {
         Self { limits, acquired: Arc::default() }
     }
 
-    /// Acquires a permit, within the limits of `peer` and of all together. Dropping it releases it.
+    /// Acquires a permit for `peer` within the limits, or returns `None`. The permit is released on drop.
     pub(super) fn try_acquire(&self, peer: PeerNetwork) -> Option<NetworkPermit> {
         let mut acquired = self.acquired.lock();
         let own = acquired.get(&peer).copied().unwrap_or(0);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn networks() {
+    fn addresses_are_grouped_by_network() {
         let rows = [
             ("10.0.0.7", "10.0.0.7", true),
             ("10.0.0.7", "10.0.0.8", false),
@@ -119,39 +120,39 @@ mod tests {
             ("2001:db8::1", "2001:db8::ffff:1", true),
             ("2001:db8::1", "2001:db8:0:1::1", false),
         ];
-        for (one, other, same) in rows {
-            assert_eq!(peer(one) == peer(other), same, "{one} {other}");
+        for (first, second, same) in rows {
+            assert_eq!(peer(first) == peer(second), same, "{first} {second}");
         }
         assert!(peer("10.0.0.1").same_host && peer("::ffff:10.0.0.1").same_host);
         assert!(!peer("10.0.0.2").same_host);
     }
 
     #[test]
-    fn one_network_never_gets_all() {
+    fn a_network_gets_at_most_its_share() {
         let shares = NetworkSemaphore::new(NetworkLimits { total: 3, per_network: 2, new_networks: 0 });
         let (a, b, c) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"));
         let acquired = [shares.try_acquire(a), shares.try_acquire(a)];
         assert!(acquired.iter().all(Option::is_some));
-        assert!(shares.try_acquire(a).is_none(), "its part is taken");
+        assert!(shares.try_acquire(a).is_none(), "its share is used");
         let other = shares.try_acquire(b);
         assert!(other.is_some());
-        assert!(shares.try_acquire(c).is_none(), "all are taken");
+        assert!(shares.try_acquire(c).is_none(), "all permits are used");
         drop(acquired);
         assert!(shares.try_acquire(c).is_some());
         drop(other);
-        assert!(shares.acquired.lock().is_empty(), "nobody is remembered");
+        assert!(shares.acquired.lock().is_empty(), "no network is stored");
     }
 
     #[test]
-    fn newcomers_get_a_share_though_all_are_taken() {
+    fn new_networks_get_permits_of_a_reserve() {
         let shares = NetworkSemaphore::new(NetworkLimits { total: 4, per_network: 2, new_networks: 1 });
         let (a, b, c, d) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"), peer("10.0.0.10"));
         let acquired = [shares.try_acquire(a), shares.try_acquire(a), shares.try_acquire(b), shares.try_acquire(b)];
         assert!(acquired.iter().all(Option::is_some));
         let first = shares.try_acquire(c);
         assert!(first.is_some());
-        assert!(shares.try_acquire(c).is_none(), "only the first");
-        assert!(shares.try_acquire(d).is_none(), "the reserve is bounded too");
+        assert!(shares.try_acquire(c).is_none(), "only the first permit");
+        assert!(shares.try_acquire(d).is_none(), "the reserve is bounded");
         drop(first);
         assert!(shares.try_acquire(d).is_some());
     }

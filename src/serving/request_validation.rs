@@ -1,22 +1,22 @@
 //! Validates the form of a request before authentication. Pure.
 //!
-//! In: method and target. Out: nothing, or the refusal. A valid request is short enough to be compared, reviewed, logged and
-//! shown.
+//! In: method and target. Out: nothing, or the refusal. Valid requests are short enough for comparison, review, logs
+//! and messages.
 
 use http::{Method, StatusCode, Uri};
 
-/// The longest page is `/debug/pprof/threadcreate`; names of health checks are longer, and bounded by those of controllers.
+/// Maximum length of a path. The longest paths contain the name of a health check, which is bounded.
 const PATH_LIMIT: usize = 256;
-/// Enough to exclude every health check by name.
+/// Maximum length of a query, which is sufficient to exclude every health check by name.
 const QUERY_LIMIT: usize = 2048;
 
-/// Methods that have a verb in Kubernetes' rules; the value of `Allow`.
+/// Methods that correspond to a verb of RBAC, as the value of `Allow`.
 pub(super) const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Reason why a request is refused before authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedRequest {
-    /// Status of the answer.
+    /// HTTP status code of the response.
     pub code: StatusCode,
     /// `reason` of the Status.
     pub reason: &'static str,

@@ -1,9 +1,9 @@
 //! Rate and concurrency limits for access reviews.
 //!
-//! In: the network of a caller. Out: a [`NetworkPermit`] and then the wait for a token, or a refusal: when too many wait, it
-//! comes at once. A token whose caller was cancelled is returned, so that the wait never exceeds that of the real callers.
-//! Anonymous callers have a budget of their own, and so have callers with a name, valid or not, in networks without
-//! permissions: invented tokens cost nothing.
+//! In: the network of a caller. Out: a [`NetworkPermit`] and then the wait for a token, or an immediate refusal if too many
+//! callers wait. The token of a cancelled caller is returned, so cancelled callers do not delay others. Anonymous callers
+//! have a separate budget, and so have callers with credentials, valid or not, in unauthorized networks. So invented tokens
+//! do not affect authorized callers.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::runtime::token_bucket::TokenBucket;
 
-/// A rate, and how many may wait for it or for an answer.
+/// Rate of reviews, and the number of callers that may wait for a token or a response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReviewLimits {
     per_second: f64,
@@ -24,14 +24,15 @@ pub(super) struct ReviewLimits {
     concurrency: NetworkLimits,
 }
 
-/// For those who show a credential in a familiar network: the rate is that of `DelegatingAuthenticationOptions` (200 per
-/// second, 400 at once).
+/// Limits for callers with credentials in authorized networks.
+///
+/// The rate is that of `DelegatingAuthenticationOptions`: 200 per second, 400 at once.
 pub(super) const AUTHORIZED_LIMITS: ReviewLimits = ReviewLimits {
     per_second: 200.0,
     burst: 400.0,
     concurrency: NetworkLimits { total: 64, per_network: 16, new_networks: 0 },
 };
-/// For those who show one elsewhere. Each network has room for its first question, until it is familiar.
+/// Limits for callers with credentials in other networks. Each network may send a first request, which can authorize it.
 pub(super) const UNAUTHORIZED_LIMITS: ReviewLimits = ReviewLimits {
     per_second: 50.0,
     burst: 100.0,
@@ -58,12 +59,12 @@ impl ReviewBudget {
         }
     }
 
-    /// Acquires the right to a review, held until its response; `None` if too many are in flight.
+    /// Acquires a permit for a review until its response; `None` if too many are in flight.
     pub(super) fn try_acquire(&self, peer: PeerNetwork) -> Option<NetworkPermit> {
         self.semaphore.try_acquire(peer)
     }
 
-    /// Waits for a turn.
+    /// Waits for a token of the rate limit.
     pub(super) async fn wait_for_token(&self) {
         let wait = self.bucket.lock().take(Instant::now());
         if wait.is_zero() {
@@ -75,7 +76,7 @@ impl ReviewBudget {
     }
 }
 
-/// The budgets of those who show a credential.
+/// Budgets of callers with credentials.
 #[derive(Debug)]
 pub(super) struct CredentialBudgets {
     authorized: ReviewBudget,
@@ -121,13 +122,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn abandoned_turns_cost_nothing() {
+    async fn cancelled_waits_cost_no_tokens() {
         let budget = ReviewBudget::new(AUTHORIZED_LIMITS);
         for _ in 0..400 {
             budget.wait_for_token().now_or_never().unwrap();
         }
         for _ in 0..9000 {
-            assert!(budget.wait_for_token().now_or_never().is_none(), "it has to wait, and gives up");
+            assert!(budget.wait_for_token().now_or_never().is_none(), "the caller would have to wait, and cancels");
         }
         let start = Instant::now();
         budget.wait_for_token().await;
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_when_too_many_ask_is_told_at_once() {
+    fn excess_reviews_are_refused_at_once() {
         let budget = ReviewBudget::new(ANONYMOUS_LIMITS);
         let all: Vec<_> =
             (2..4).flat_map(|number| (0..20).map(move |_| number)).map(|n| budget.try_acquire(peer(n))).collect();
@@ -147,23 +148,23 @@ mod tests {
     }
 
     #[test]
-    fn strangers_take_no_reviews_from_familiar_networks_or_newcomers() {
+    fn unauthorized_networks_do_not_use_up_other_budgets() {
         let networks = Arc::<AuthorizedNetworks>::default();
         let (budgets, now) = (CredentialBudgets::new(&networks), Instant::now());
         networks.add(peer(2), now);
-        let held: Vec<_> = (3..7)
+        let permits: Vec<_> = (3..7)
             .flat_map(|n| (0..20).map(move |_| n))
             .filter_map(|n| budgets.for_network(peer(n), now).try_acquire(peer(n)))
             .collect();
-        assert_eq!(held.len(), UNAUTHORIZED_LIMITS.concurrency.total);
+        assert_eq!(permits.len(), UNAUTHORIZED_LIMITS.concurrency.total);
         assert!(budgets.for_network(peer(3), now).try_acquire(peer(3)).is_none());
-        assert!(budgets.for_network(peer(7), now).try_acquire(peer(7)).is_some(), "one that was never seen");
-        let familiar: Vec<_> = (0..20).filter_map(|_| budgets.for_network(peer(2), now).try_acquire(peer(2))).collect();
-        assert_eq!(familiar.len(), AUTHORIZED_LIMITS.concurrency.per_network);
+        assert!(budgets.for_network(peer(7), now).try_acquire(peer(7)).is_some(), "a new network");
+        let authorized: Vec<_> = (0..20).filter_map(|_| budgets.for_network(peer(2), now).try_acquire(peer(2))).collect();
+        assert_eq!(authorized.len(), AUTHORIZED_LIMITS.concurrency.per_network);
     }
 
     #[test]
-    fn nobody_waits_longer_than_a_second() {
+    fn waits_are_at_most_a_second() {
         for limits in [AUTHORIZED_LIMITS, UNAUTHORIZED_LIMITS, ANONYMOUS_LIMITS] {
             #[allow(clippy::cast_precision_loss, reason = "few")]
             let longest = limits.concurrency.max_held() as f64 / limits.per_second;

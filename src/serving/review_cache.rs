@@ -1,7 +1,7 @@
 //! Cache of reviews, bounded in age, number and size.
 //!
 //! In: a request, its result, and the time for which it may be used. Out: results that are not yet stale. Requests are
-//! stored as salted hashes only, so that neither secrets nor long texts remain. When there is no room the oldest results are
+//! stored as salted hashes only, so that neither secrets nor long texts remain. If the cache is full, the oldest results are
 //! evicted.
 
 use std::{
@@ -13,13 +13,13 @@ use aws_lc_rs::digest::{Context, SHA256};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// More answers than the callers of a secure port ever need at a time.
+/// Maximum number of results, which is more than the callers of a secure port need.
 const ENTRIES: usize = 1024;
-/// Bytes of one answer; a larger one is not kept.
+/// Maximum size of a result, in bytes. Larger results are not cached.
 const ENTRY_SIZE: usize = 16 * 1024;
-/// Time for which a stale result is still available to callers that can get no newer one.
+/// Time for which a stale result is available if no new review is possible.
 const STALE_GRACE: Duration = Duration::from_secs(60);
-/// Bytes of all answers.
+/// Maximum size of all results, in bytes.
 const TOTAL_SIZE: usize = 1024 * 1024;
 
 /// Salted SHA-256 of a request.
@@ -72,7 +72,7 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
         self.get_within(key, now, Duration::ZERO)
     }
 
-    /// Returns the result, even if it has been stale for up to a minute: for when no new review is possible.
+    /// Returns the result, including one that is stale for up to a minute, for callers without a new review.
     pub(super) fn get_stale(&self, key: &ReviewCacheKey, now: Instant) -> Option<V> {
         self.get_within(key, now, STALE_GRACE)
     }
@@ -82,7 +82,7 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
         remembered.by_key.get(key).filter(|entry| now < entry.expires_at + late).map(|entry| entry.value.clone())
     }
 
-    /// Remembers `value` for `ttl`, unless it is too large.
+    /// Caches `value` for `ttl`, unless it is too large.
     pub(super) fn insert(&self, key: ReviewCacheKey, value: V, now: Instant, ttl: Duration) {
         let size = value.size() + size_of::<(ReviewCacheKey, ReviewCacheKey, CachedReview<V>)>();
         let mut remembered = self.entries.lock();
@@ -96,14 +96,14 @@ impl<V: Clone + ByteSize> ReviewCache<V> {
         remembered.by_key.insert(key, CachedReview { value, size, expires_at: now + ttl });
     }
 
-    /// Drops an answer that turned out to be no longer true.
+    /// Removes a result that is no longer valid.
     pub(super) fn forget(&self, key: &ReviewCacheKey) {
         self.entries.lock().forget(key);
     }
 }
 
 impl<V> ReviewCacheEntries<V> {
-    /// Drops answers that are stale for long from the old end, and then as many as it takes.
+    /// Evicts the oldest results that are no longer available, and then as many as necessary for `size` bytes.
     fn make_room(&mut self, size: usize, now: Instant) {
         while let Some(oldest) = self.order.front() {
             let is_stale = self.by_key.get(oldest).is_none_or(|entry| entry.expires_at + STALE_GRACE <= now);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_used_until_its_time_is_over() {
+    fn a_result_is_used_until_it_expires() {
         let cache = ReviewCache::new();
         let start = Instant::now();
         let (a, b, never) = (cache.key(b"a"), cache.key(b"b"), cache.key(b"never"));
@@ -153,14 +153,14 @@ mod tests {
         }
         let rows = [(a, 0, Some(1)), (a, 69, Some(1)), (a, 70, None), (b, 0, None), (never, 0, None)];
         for (key, seconds, expected) in rows {
-            assert_eq!(cache.get_stale(&key, start + Duration::from_secs(seconds)), expected, "late, after {seconds}");
+            assert_eq!(cache.get_stale(&key, start + Duration::from_secs(seconds)), expected, "stale, after {seconds}");
         }
         cache.insert(b, 1, start + Duration::from_secs(70), Duration::from_secs(10));
-        assert_eq!(lengths(&cache).0, 1, "what is stale for long goes");
+        assert_eq!(lengths(&cache).0, 1, "long-expired results are evicted");
     }
 
     #[test]
-    fn the_oldest_answers_make_room() {
+    fn the_oldest_results_are_evicted() {
         let (cache, now, ttl) = (ReviewCache::new(), Instant::now(), Duration::from_secs(1));
         let key = |number: usize| cache.key(&number.to_be_bytes());
         for number in 0..ENTRIES + 10 {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn size_is_bounded_for_one_and_for_all() {
+    fn sizes_of_entries_and_of_the_cache_are_bounded() {
         let (cache, now, ttl) = (ReviewCache::new(), Instant::now(), Duration::from_secs(1));
         let key = |number: usize| cache.key(&number.to_be_bytes());
         cache.insert(key(0), ENTRY_SIZE, now, ttl);
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_question_is_kept_once() {
+    fn equal_requests_have_one_entry() {
         let (cache, now, ttl) = (ReviewCache::new(), Instant::now(), Duration::from_secs(1));
         (0..100).for_each(|value| cache.insert(cache.key(b"a"), value, now, ttl));
         assert_eq!((lengths(&cache).0, lengths(&cache).1), (1, 1));
         assert_eq!(cache.get(&cache.key(b"a"), now), Some(99));
         cache.insert(cache.key(b"a"), 100, now, Duration::ZERO);
-        assert_eq!(cache.get_stale(&cache.key(b"a"), now), None, "no older answer outlives a newer one");
+        assert_eq!(cache.get_stale(&cache.key(b"a"), now), None, "an older result does not outlive a newer one");
         assert_ne!(cache.key(b"a"), ReviewCache::<usize>::new().key(b"a"), "salted");
     }
 }

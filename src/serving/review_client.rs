@@ -21,10 +21,10 @@ const STEPS: u32 = 5;
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(super) enum ReviewError {
-    /// Too many wait for one; the caller should come again.
+    /// Refusal, because too many callers wait for reviews. The caller may retry.
     #[error("too many requests are waiting for reviews")]
     TooMany,
-    /// The API server gave no answer.
+    /// Failure to get a response of the API server.
     #[error(transparent)]
     Failed(#[from] ReviewFailure),
 }
@@ -62,7 +62,7 @@ impl ReviewClient {
         Self { requests, duration }
     }
 
-    /// Sends a review on behalf of `peer`, with retries while they may help.
+    /// Sends a review for a caller from `peer`, with retries of retriable failures.
     pub(super) async fn create<K>(
         &self,
         api: &Api<K>,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worth_asking_again() {
+    fn only_throttling_and_server_errors_are_retriable() {
         let status = |code| {
             ReviewFailure::from(kube::Error::Api(Box::new(
                 serde_json::from_value(serde_json::json!({ "code": code, "message": "m" })).unwrap(),

@@ -1,4 +1,4 @@
-//! Health SLIs of KEP-3466: how often each check passed or failed, and its last state.
+//! Health SLIs of KEP-3466: counts of passed and failed checks, and the last state of each.
 //!
 //! In: outcomes of checks. Out: `kubernetes_healthcheck` and `kubernetes_healthchecks_total`, which `/metrics/slis` shows
 //! alone.
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_asked_checks_are_counted_and_only_slis_are_shown() {
+    fn only_executed_checks_and_slis_are_rendered() {
         let metrics = Metrics::new().unwrap();
         metrics.route_sync_total.with_label_values(&[] as &[&str]).inc();
         let outcome = |name: &str, result| ProbeResult { name: name.to_owned(), result };

@@ -2,8 +2,8 @@
 //! client certificates.
 //!
 //! In: the settings. Out: a rustls configuration. A client certificate is requested and never required; the handshake only
-//! checks that the client holds its key. Whether the chain leads to a known CA is decided per request by `authentication`,
-//! because there are two sets of CAs and both may change while a connection lives.
+//! checks that the client holds its key. `authentication` verifies the chain for each request, because there are two sets
+//! of CAs, and both may change while a connection is open.
 
 mod certificates;
 mod client_certificates;
@@ -34,8 +34,8 @@ fn go_name(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
 }
 
-/// Returns the cryptography with the suites and curves of the settings. As in Go, the suites of TLS 1.3 cannot be switched
-/// off.
+/// Returns the cryptography with the suites and curves of the settings. As in Go, the suites of TLS 1.3 cannot be
+/// disabled.
 fn provider(config: &SecureServingConfig) -> Result<CryptoProvider, ServingError> {
     let mut provider = aws_lc_rs::default_provider();
     if !config.tls_cipher_suites.is_empty() {
@@ -79,7 +79,7 @@ fn alpn(disable_http2: bool) -> Vec<Vec<u8>> {
     if disable_http2 { vec![b"http/1.1".to_vec()] } else { vec![b"h2".to_vec(), b"http/1.1".to_vec()] }
 }
 
-/// Returns the configuration of every handshake.
+/// Returns the TLS configuration of all handshakes.
 pub(super) fn server_config(
     config: &SecureServingConfig,
     certificates: Arc<ServingCertificates>,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_are_selected_by_gos_names_and_tls13_stays() {
+    fn suites_are_selected_by_go_names_and_tls13_is_kept() {
         let tls13 = ["TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"];
         let rows: [(&[&str], &[&str]); 3] = [
             (&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"], &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]),

@@ -1,9 +1,9 @@
 //! Webhook port: admission webhooks over TLS, on every replica, leading or not.
 //!
-//! In: a [`WebhookServingConfig`] and the selected webhooks. Out: a listening HTTPS server. Like upstream's, it does not
-//! authenticate clients: the responses of a webhook are public, and the cost of a client is bounded: connections and heads
-//! as on the secure port, bodies one by one and in all ([`body`]), and time. A panic of a webhook fails its request alone.
-//! Upstream: `k8s.io/cloud-provider/app/webhooks.go`, `webhook_metrics.go`.
+//! In: a [`WebhookServingConfig`] and the selected webhooks. Out: a listening HTTPS server. As upstream, it does not
+//! authenticate clients: the responses of a webhook are public, and the cost of a client is bounded. Connections and heads
+//! have the limits of the secure port, bodies have limits each and in total ([`body`]), and requests have a deadline. A
+//! panic of a webhook fails only its request. Upstream: `k8s.io/cloud-provider/app/webhooks.go`, `webhook_metrics.go`.
 
 mod body;
 
@@ -31,25 +31,25 @@ use crate::{
 };
 use body::{BodyBudget, WebhookReply};
 
-/// From the head of a request to its answer. The API server waits for 10 s unless a webhook's configuration says another time.
+/// Time from the head of a request to its response. By default, the API server waits for 10 s.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes that a client may send on one HTTP/2 stream before they are read.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// A webhook port that listens.
+/// Webhook port that listens for connections.
 pub struct ServedWebhooks {
     pub address: SocketAddr,
     certificates: Arc<tls::ServingCertificates>,
 }
 
 impl ServedWebhooks {
-    /// Returns the PEM of the signer of the current certificate, if this program created it; `None` for a configured one.
+    /// Returns the PEM of the issuer of a generated certificate; `None` for a configured certificate.
     pub fn own_authority(&self) -> Option<String> {
         self.certificates.own_authority()
     }
 }
 
-/// Checks the settings, binds, and serves in the background until `shutdown` begins.
+/// Checks the settings, binds the address, and serves in the background until `shutdown` begins.
 pub async fn serve_webhooks(
     config: &WebhookServingConfig,
     webhooks: Vec<Arc<dyn AdmissionWebhook>>,
@@ -73,7 +73,7 @@ pub async fn serve_webhooks(
     Ok(ServedWebhooks { address, certificates })
 }
 
-/// The webhooks by path.
+/// Webhooks by path, with their metrics.
 struct WebhookHost {
     webhooks: BTreeMap<&'static str, Arc<dyn AdmissionWebhook>>,
     metrics: Arc<Metrics>,
@@ -92,7 +92,7 @@ impl WebhookHost {
         };
         let begun = Instant::now();
         let response = timeout(DEADLINE, self.review(webhook.as_ref(), request)).await;
-        let reply = response.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "no answer in time".to_owned()));
+        let reply = response.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, "no response in time".to_owned()));
         let code = reply.0.as_str().to_owned();
         let labels = [code.as_str(), webhook.name()];
         self.metrics.webhook_requests_total.with_label_values(&labels).inc();
@@ -117,7 +117,7 @@ impl WebhookHost {
     }
 }
 
-/// Calls the webhook, and isolates its panic.
+/// Calls the webhook. A panic is returned as a failed reply.
 async fn judge(webhook: &dyn AdmissionWebhook, request: &AdmissionRequest) -> WebhookReply {
     let failed = |reason: &str| {
         tracing::warn!(

@@ -31,14 +31,15 @@ impl DriftOutcome {
 /// External change to a cloud resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftNote {
-    /// The Service, `namespace/name`, or the Node. Empty: no object's.
+    /// Service, `namespace/name`, or Node; empty if the change concerns no object.
     pub about: String,
     /// Time of the finding, to the second.
     pub found: Timestamp,
     /// Response to the change.
     pub outcome: DriftOutcome,
     /// Changed fields, and the time range.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub detail: String,
 }
 
 /// External changes to load balancers.
@@ -49,9 +50,9 @@ pub struct DriftStatus {
     pub policy: String,
     /// Number of Services with changes that are not reverted.
     pub drifted: usize,
-    /// The first of these Services, by `namespace/name`.
+    /// The first 100 of these Services, by `namespace/name`.
     pub services: BTreeMap<String, DriftedService>,
-    /// The latest changes, also those that were reverted.
+    /// Latest changes, including those that were reverted.
     pub latest: Vec<DriftNote>,
 }
 

@@ -21,15 +21,15 @@ use tokio::{
 
 use super::*;
 
-/// A cloud on sockets: TLS under every name it has, the metadata service on plain HTTP, and the proxy that leads to the former.
+/// Cloud on sockets: TLS for all its names, the metadata service on plain HTTP, and a proxy to the TLS port.
 struct Cloud {
-    world: World,
+    simulation: World,
     folder: tempfile::TempDir,
     address: SocketAddr,
     proxy: SocketAddr,
     metadata: SocketAddr,
-    /// Hosts that the proxy was asked for.
-    asked: Arc<Mutex<Vec<String>>>,
+    /// Hosts of the CONNECT requests to the proxy.
+    proxied_hosts: Arc<Mutex<Vec<String>>>,
     shutdown: Shutdown,
 }
 
@@ -41,17 +41,18 @@ impl Drop for Cloud {
 
 impl Cloud {
     async fn start() -> Self {
-        let (world, folder, shutdown) = (world(), tempfile::tempdir().unwrap(), Shutdown::new());
+        let (simulation, folder, shutdown) = (simulated_cloud(), tempfile::tempdir().unwrap(), Shutdown::new());
         let certificates = Certificates::for_names(&[REGISTRY, MIRROR, BINDING, "login.microsoftonline.com"]).unwrap();
         fs::write(folder.path().join("ca.crt"), &certificates.ca).unwrap();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let address = world.azure().serve_with(any, &certificates, &shutdown).await.unwrap().address;
-        let machine = world.machine_metadata(&node(&world), vec![world.managed_identity(MACHINE, None)]).unwrap();
+        let address = simulation.azure().serve_with(any, &certificates, &shutdown).await.unwrap().address;
+        let machine =
+            simulation.machine_metadata(&node(&simulation), vec![simulation.managed_identity(MACHINE, None)]).unwrap();
         let metadata = machine.serve_plain(any, &shutdown).await.unwrap();
-        let (asked, listener) = (Arc::default(), TcpListener::bind(any).await.unwrap());
+        let (proxied_hosts, listener) = (Arc::default(), TcpListener::bind(any).await.unwrap());
         let proxy = listener.local_addr().unwrap();
-        shutdown.spawn(forward(listener, address, Arc::clone(&asked)));
-        Self { world, folder, address, proxy, metadata, asked, shutdown }
+        shutdown.spawn(forward(listener, address, Arc::clone(&proxied_hosts)));
+        Self { simulation, folder, address, proxy, metadata, proxied_hosts, shutdown }
     }
 
     fn path(&self, name: &str) -> String {
@@ -65,7 +66,7 @@ impl Cloud {
             symlink(binary(), &program).unwrap();
         }
         let mut command = Command::new(&program);
-        command.args(flags).arg(azure_json(&self.world, &self.folder, managed)).env_clear();
+        command.args(flags).arg(azure_json(&self.simulation, &self.folder, managed)).env_clear();
         let proxy = format!("http://{}", self.proxy);
         let metadata = format!("http://{}", self.metadata);
         let (authorities, empty) = (self.path("ca.crt"), self.path("none"));
@@ -79,27 +80,27 @@ impl Cloud {
         tokio::task::spawn_blocking(move || with_stdin(command, request.as_bytes())).await.unwrap()
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
+    fn proxied_hosts(&self) -> Vec<String> {
+        self.proxied_hosts.lock().clone()
     }
 }
 
-/// A proxy that leads every host to `address`.
-async fn forward(listener: TcpListener, address: SocketAddr, asked: Arc<Mutex<Vec<String>>>) {
+/// Runs a proxy that connects every host to `address`.
+async fn forward(listener: TcpListener, address: SocketAddr, hosts: Arc<Mutex<Vec<String>>>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let asked = Arc::clone(&asked);
+        let hosts = Arc::clone(&hosts);
         tokio::spawn(async move {
             let mut stream = BufReader::new(stream);
             let mut line = String::new();
             stream.read_line(&mut line).await.unwrap();
-            asked.lock().push(line.split_whitespace().nth(1).unwrap_or_default().to_owned());
+            hosts.lock().push(line.split_whitespace().nth(1).unwrap_or_default().to_owned());
             while line.trim() != "" {
                 line.clear();
                 stream.read_line(&mut line).await.unwrap();
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             let mut server = TcpStream::connect(address).await.unwrap();
-            // Whoever has read its answer hangs up.
+            // The client closes the connection after the response.
             let _ = copy_bidirectional(&mut stream, &mut server).await;
         });
     }
@@ -116,16 +117,16 @@ fn with_stdin(mut command: Command, request: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The answer; nothing else is on stdout, and stderr has no secret.
-fn answered(output: &Output) -> Value {
+/// Returns the response. Checks that stdout contains nothing else, and that stderr contains no secret.
+fn response_of(output: &Output) -> Value {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
     assert!(!errors.contains(MARK) && !errors.contains("sandbox-token"), "{errors}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// One line of what is wrong; nothing is on stdout.
-fn refused(output: &Output) -> String {
+/// Returns the error on stderr. Checks that stdout is empty and that stderr contains no secret.
+fn error_of(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{errors}");
     assert!(!errors.contains(MARK) && !errors.contains("sandbox-token"), "{errors}");
@@ -137,33 +138,33 @@ fn refresh(client: &str, host: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_kubelet_is_answered_in_every_mode() {
+async fn the_kubelet_gets_credentials_in_every_mode() {
     let cloud = Cloud::start().await;
     let image = format!("{REGISTRY}/bar/image:version");
     let login = "login.microsoftonline.com:443";
     let registry = format!("{REGISTRY}:443");
     // The machine's own identity; the highest verbosity shows no secret.
     let output = cloud.run(&["-v=10"], true, &request(&image, false)).await;
-    assert_eq!(answered(&output), refresh(MACHINE, REGISTRY));
-    assert_eq!(cloud.asked(), [registry.as_str()]);
-    let requests = cloud.world.azure().requests();
+    assert_eq!(response_of(&output), refresh(MACHINE, REGISTRY));
+    assert_eq!(cloud.proxied_hosts(), [registry.as_str()]);
+    let requests = cloud.simulation.azure().requests();
     let requests: Vec<_> = requests.iter().map(|request| format!("{} {}", request.method, request.path)).collect();
     assert_eq!(requests, ["GET /v2/", "POST /oauth2/exchange"], "one for each token");
     // The Pod's service account.
     let output = cloud.run(&["-v=10"], true, &request(&image, true)).await;
-    assert_eq!(answered(&output), refresh(POD_CLIENT, REGISTRY));
-    assert_eq!(cloud.asked()[1..], [login, &registry]);
-    // A mirror is the machine's.
+    assert_eq!(response_of(&output), refresh(POD_CLIENT, REGISTRY));
+    assert_eq!(cloud.proxied_hosts()[1..], [login, &registry]);
+    // Mirrors use the machine's identity.
     let output = cloud.run(&["-r", "mcr.microsoft.com:abc.azurecr.io"], true, &request("mcr.microsoft.com/x", true)).await;
     let secret = password(MACHINE, MIRROR);
-    assert_eq!(answered(&output), response(&[(MIRROR, TOKEN_USER, &secret), ("mcr.microsoft.com", TOKEN_USER, &secret)]));
-    // The service principal; nobody is asked.
-    let asked = cloud.asked().len();
+    assert_eq!(response_of(&output), response(&[(MIRROR, TOKEN_USER, &secret), ("mcr.microsoft.com", TOKEN_USER, &secret)]));
+    // The service principal needs no request.
+    let before = cloud.proxied_hosts().len();
     let output = cloud.run(&[], false, &request(&image, false)).await;
-    let logins = answered(&output);
+    let logins = response_of(&output);
     assert_eq!(logins["auth"]["*.azurecr.io"]["password"], json!(format!("{CLIENT_SECRET}-{MARK}")));
-    assert_eq!(cloud.asked().len(), asked);
-    let agents = cloud.world.azure().requests();
+    assert_eq!(cloud.proxied_hosts().len(), before);
+    let agents = cloud.simulation.azure().requests();
     let agents = agents.iter().filter(|record| record.host.contains("azurecr")).map(|record| record.user_agent.as_str());
     assert!(agents.clone().count() > 0 && agents.clone().all(|agent| agent == "kubernetes-credentialprovider-acr"));
 }
@@ -177,27 +178,27 @@ async fn the_identity_binding_is_reached_at_its_address_without_proxy() {
     let mut kubelets = request(&format!("{REGISTRY}/x"), true);
     kubelets["serviceAccountAnnotations"] = json!({});
     let flags = [name.as_str(), &file, &client, "--ib-apiserver-ip=127.0.0.1"];
-    assert_eq!(answered(&cloud.run(&flags, true, &kubelets).await), refresh(POD_CLIENT, REGISTRY));
-    assert_eq!(cloud.asked(), [format!("{REGISTRY}:443")], "only the registry is behind the proxy");
-    // A name that has an address does, too; another name than the certificate's does not, nor another authority.
+    assert_eq!(response_of(&cloud.run(&flags, true, &kubelets).await), refresh(POD_CLIENT, REGISTRY));
+    assert_eq!(cloud.proxied_hosts(), [format!("{REGISTRY}:443")], "only the registry is behind the proxy");
+    // A host name in place of the address works, too. A name that is not in the certificate fails, and so does another authority.
     let flags = [name.as_str(), &file, &client, "--ib-apiserver-ip=localhost"];
-    answered(&cloud.run(&flags, true, &kubelets).await);
+    response_of(&cloud.run(&flags, true, &kubelets).await);
     fs::write(cloud.folder.path().join("other.crt"), Certificates::generate().unwrap().ca).unwrap();
     let other = format!("--ib-sni-name=other.example:{port}");
-    let strange = format!("--ib-ca-file={}", cloud.path("other.crt"));
+    let other_authority = format!("--ib-ca-file={}", cloud.path("other.crt"));
     let missing = format!("--ib-ca-file={}", cloud.path("missing"));
     for (name, file, parts) in [
         (&other, &file, ["other.example", "certificate"]),
-        (&name, &strange, ["certificate", ""]),
+        (&name, &other_authority, ["certificate", ""]),
         (&name, &missing, ["--ib-ca-file", "No such file"]),
     ] {
-        let told = refused(&cloud.run(&[name, file, &client, "--ib-apiserver-ip=127.0.0.1"], true, &kubelets).await);
-        assert!(parts.iter().all(|part| told.contains(part)), "{name} {file}: {told}");
+        let error = error_of(&cloud.run(&[name, file, &client, "--ib-apiserver-ip=127.0.0.1"], true, &kubelets).await);
+        assert!(parts.iter().all(|part| error.contains(part)), "{name} {file}: {error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_one_line_on_stderr() {
+async fn errors_are_printed_on_one_line_of_stderr() {
     let cloud = Cloud::start().await;
     let image = format!("{REGISTRY}/x");
     let mut old = request(&image, true);
@@ -205,21 +206,21 @@ async fn what_is_wrong_is_one_line_on_stderr() {
     let mut other = request(&image, true);
     other["serviceAccountToken"] = json!("pl4nt3d-other");
     let long = request(&"x".repeat(2 << 20), true);
-    for (flags, request, told) in [
-        (&[][..], &json!("pl4nt3d"), "request: no CredentialProviderRequest in JSON"),
+    for (flags, request, expected) in [
+        (&[][..], &json!("pl4nt3d"), "request: expected a CredentialProviderRequest in JSON"),
         (&[], &old, "v1beta1\" is not supported"),
-        (&[], &request("", true), "image: want"),
+        (&[], &request("", true), "image: expected the name"),
         (&[], &long, "request: more than 1048576 bytes"),
         (&[], &other, "AADSTS"),
         (&["second.json"], &request(&image, false), "unexpected argument"),
         (&["--ib-sni-name=x"], &request(&image, true), "--ib-sni-name: needs --ib-apiserver-ip"),
     ] {
-        let errors = refused(&cloud.run(flags, true, request).await);
-        let told_lines: Vec<_> = errors.lines().filter(|line| line.contains(told)).collect();
-        assert!(!told_lines.is_empty() && errors.lines().count() <= 2, "{told}: {errors}");
+        let errors = error_of(&cloud.run(flags, true, request).await);
+        let matching: Vec<_> = errors.lines().filter(|line| line.contains(expected)).collect();
+        assert!(!matching.is_empty() && errors.lines().count() <= 2, "{expected}: {errors}");
     }
-    // A server that nobody vouches for.
+    // A server with a certificate of an unknown authority.
     fs::write(cloud.folder.path().join("ca.crt"), Certificates::generate().unwrap().ca).unwrap();
-    let told = refused(&cloud.run(&[], true, &request(&image, false)).await);
-    assert!(told.contains(REGISTRY) && told.contains("certificate"), "{told}");
+    let error = error_of(&cloud.run(&[], true, &request(&image, false)).await);
+    assert!(error.contains(REGISTRY) && error.contains("certificate"), "{error}");
 }

@@ -31,20 +31,20 @@ impl ImageCredentialWires for Wires {
     }
 }
 
-/// One that may be asked, as often as one likes.
-struct Asked {
-    world: World,
+/// Credential provider with its configuration and cloud.
+struct Provider {
+    simulation: World,
     config: ImageCredentialConfig,
     folder: tempfile::TempDir,
 }
 
-impl Asked {
+impl Provider {
     fn new(managed: bool) -> Self {
-        let (world, folder) = (world(), tempfile::tempdir().unwrap());
-        world.run_on(&node(&world), vec![world.managed_identity(MACHINE, None)]).unwrap();
-        let cloud_config = azure_json(&world, &folder, managed);
+        let (simulation, folder) = (simulated_cloud(), tempfile::tempdir().unwrap());
+        simulation.run_on(&node(&simulation), vec![simulation.managed_identity(MACHINE, None)]).unwrap();
+        let cloud_config = azure_json(&simulation, &folder, managed);
         let config = ImageCredentialConfig { cloud_config, registry_mirrors: Vec::new(), identity_binding: None };
-        Self { world, config, folder }
+        Self { simulation, config, folder }
     }
 
     fn bound(mut self, client: &str) -> Self {
@@ -65,16 +65,16 @@ impl Asked {
         self
     }
 
-    async fn ask(&self, request: &Value) -> Result<Value, String> {
-        let (text, wires) = (request.to_string(), Wires(self.world.clone()));
-        let answer = provide_with(&self.config, text.as_bytes(), &BTreeMap::new(), &wires).await;
-        let answer = answer.map_err(|error| error.to_string())?;
-        Ok(serde_json::from_str(&answer).unwrap())
+    async fn provide(&self, request: &Value) -> Result<Value, String> {
+        let (text, wires) = (request.to_string(), Wires(self.simulation.clone()));
+        let result = provide_with(&self.config, text.as_bytes(), &BTreeMap::new(), &wires).await;
+        let output = result.map_err(|error| error.to_string())?;
+        Ok(serde_json::from_str(&output).unwrap())
     }
 
-    /// Who was asked, in order.
+    /// Returns the hosts of the requests, in order.
     fn hosts(&self) -> Vec<String> {
-        self.world.azure().requests().iter().map(|record| record.host.clone()).collect()
+        self.simulation.azure().requests().iter().map(|record| record.host.clone()).collect()
     }
 }
 
@@ -91,55 +91,55 @@ async fn images_are_pulled_in_every_mode() {
     let mut unrelated = request(&image, true);
     unrelated["serviceAccountAnnotations"] = json!({});
     let mirrors = &["mcr.microsoft.com:abc.azurecr.io", "malformed"];
-    for (asked, request, expected) in [
-        (Asked::new(true), request(&image, false), refresh(MACHINE, REGISTRY)),
-        (Asked::new(true), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
-        (Asked::new(false), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
-        (Asked::new(true), unrelated, refresh(MACHINE, REGISTRY)),
-        (Asked::new(true).bound(POD_CLIENT).mirrored(mirrors), request("mcr.microsoft.com/oss/image", true), mirrored),
-        (Asked::new(false), request(&image, false), response(&servers.map(|it| (it, CLIENT_ID, principal.as_str())))),
+    for (provider, request, expected) in [
+        (Provider::new(true), request(&image, false), refresh(MACHINE, REGISTRY)),
+        (Provider::new(true), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
+        (Provider::new(false), request(&image, true), refresh(POD_CLIENT, REGISTRY)),
+        (Provider::new(true), unrelated, refresh(MACHINE, REGISTRY)),
+        (Provider::new(true).bound(POD_CLIENT).mirrored(mirrors), request("mcr.microsoft.com/oss/image", true), mirrored),
+        (Provider::new(false), request(&image, false), response(&servers.map(|it| (it, CLIENT_ID, principal.as_str())))),
     ] {
         let is_principal = expected["auth"].get("*.azurecr.us").is_some();
-        assert_eq!(asked.ask(&request).await, Ok(expected), "{request}");
-        assert_eq!(asked.hosts().is_empty(), is_principal, "the service principal is its own password: {request}");
+        assert_eq!(provider.provide(&request).await, Ok(expected), "{request}");
+        assert_eq!(provider.hosts().is_empty(), is_principal, "the service principal is its own password: {request}");
     }
 }
 
 #[tokio::test]
-async fn the_identity_binding_pulls() {
+async fn the_identity_binding_provides_credentials() {
     let image = format!("{REGISTRY}/bar/image");
     let mut kubelets = request(&image, true);
-    let tenant = world().topology().tenant;
+    let tenant = simulated_cloud().topology().tenant;
     kubelets["serviceAccountAnnotations"] = json!({"kubernetes.azure.com/acr-tenant-id": tenant});
-    assert_eq!(Asked::new(true).bound(POD_CLIENT).ask(&kubelets).await, Ok(refresh(POD_CLIENT, REGISTRY)));
-    let refused = Asked::new(true).bound("nobody").ask(&kubelets).await.unwrap_err();
+    assert_eq!(Provider::new(true).bound(POD_CLIENT).provide(&kubelets).await, Ok(refresh(POD_CLIENT, REGISTRY)));
+    let refused = Provider::new(true).bound("another-client").provide(&kubelets).await.unwrap_err();
     assert!(refused.contains("--ib-sni-name") && refused.contains("HTTP 400"), "{refused}");
 }
 
 #[tokio::test]
 async fn other_images_get_an_empty_response_and_no_request() {
-    let asked = Asked::new(true).bound(POD_CLIENT);
+    let provider = Provider::new(true).bound(POD_CLIENT);
     for image in ["nginx", "mcr.microsoft.com/x", "evil.example/foo.azurecr.io/x", "foo.azurecr.io.evil.example/x"] {
-        // Without a token the identity binding could not be asked, nor has it to be.
+        // Without a token, the provider cannot use the identity binding. These images do not need it.
         for pod in [true, false] {
-            let answer = asked.ask(&request(image, pod)).await.unwrap();
-            assert_eq!((&answer["auth"], &answer["cacheDuration"]), (&json!({}), &json!("0s")), "{image}");
+            let result = provider.provide(&request(image, pod)).await.unwrap();
+            assert_eq!((&result["auth"], &result["cacheDuration"]), (&json!({}), &json!("0s")), "{image}");
         }
     }
-    assert_eq!(asked.hosts(), [""; 0]);
+    assert_eq!(provider.hosts(), [""; 0]);
 }
 
-/// A registry that says what it is told to, and repeats in its refusals what it was sent.
-struct Told {
+/// Registry with prepared responses. Its refusals repeat the access token of the request.
+struct ScriptedRegistry {
     status: u16,
     challenges: &'static [&'static str],
     exchange: (u16, &'static str),
 }
 
 #[async_trait]
-impl Endpoint for Told {
+impl Endpoint for ScriptedRegistry {
     fn serves(&self, host: &str, _: &str) -> bool {
-        host.starts_with("told.") || host.ends_with("evil.example")
+        host.starts_with("scripted.") || host.ends_with("evil.example")
     }
 
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
@@ -157,12 +157,12 @@ impl Endpoint for Told {
     }
 }
 
-const GOOD: &str = "Bearer realm=\"https://told.azurecr.io/oauth2/token\",service=\"told.azurecr.io\"";
+const GOOD: &str = "Bearer realm=\"https://scripted.azurecr.io/oauth2/token\",service=\"scripted.azurecr.io\"";
 
 #[tokio::test]
-async fn a_registry_that_does_not_behave_gets_nothing() {
+async fn a_misbehaving_registry_gets_no_token() {
     let good = (200, r#"{"refresh_token":"x"}"#);
-    for (status, challenges, exchange, told) in [
+    for (status, challenges, exchange, expected) in [
         (200, &[GOOD][..], good, "HTTP 200"),
         (302, &[GOOD], good, "HTTP 302"),
         (403, &[GOOD], good, "HTTP 403"),
@@ -175,49 +175,53 @@ async fn a_registry_that_does_not_behave_gets_nothing() {
         (401, &[GOOD], (200, "<html>TOKEN"), "without a refresh_token"),
         (401, &[GOOD], (200, r#"{"refresh_token":""}"#), "without a refresh_token"),
     ] {
-        let asked = Asked::new(true);
-        asked.world.azure().add_endpoint(Arc::new(Told { status, challenges, exchange }));
-        let error = asked.ask(&request("told.azurecr.io/x", false)).await.unwrap_err();
-        assert!(error.starts_with("registry told.azurecr.io: ") && error.contains(told), "{told}: {error}");
+        let provider = Provider::new(true);
+        provider.simulation.azure().add_endpoint(Arc::new(ScriptedRegistry { status, challenges, exchange }));
+        let error = provider.provide(&request("scripted.azurecr.io/x", false)).await.unwrap_err();
+        assert!(error.starts_with("registry scripted.azurecr.io: ") && error.contains(expected), "{expected}: {error}");
         assert!(!error.contains("sandbox-token"), "{error}");
-        assert!(!asked.hosts().iter().any(|host| host.contains("evil")), "{told}: {:?}", asked.hosts());
+        assert!(!provider.hosts().iter().any(|host| host.contains("evil")), "{expected}: {:?}", provider.hosts());
     }
-    let asked = Asked::new(true);
-    asked.world.azure().add_endpoint(Arc::new(Told { status: 401, challenges: &[GOOD], exchange: good }));
-    let answer = asked.ask(&request("told.azurecr.io/x", false)).await;
-    assert_eq!(answer, Ok(response(&[("told.azurecr.io", TOKEN_USER, "x")])));
+    let provider = Provider::new(true);
+    provider.simulation.azure().add_endpoint(Arc::new(ScriptedRegistry {
+        status: 401,
+        challenges: &[GOOD],
+        exchange: good,
+    }));
+    let result = provider.provide(&request("scripted.azurecr.io/x", false)).await;
+    assert_eq!(result, Ok(response(&[("scripted.azurecr.io", TOKEN_USER, "x")])));
 }
 
-/// The host of one region names the realm of the whole registry, and the kubelet finds its login under that host alone.
+/// The host of a region names the realm of the whole registry. The kubelet looks up its login only by the host of the region.
 #[tokio::test]
 async fn hosts_of_one_region_get_logins() {
-    let (regional, exchange) = ("told.eastus2.geo.azurecr.io", (200, r#"{"refresh_token":"x"}"#));
-    let asked = Asked::new(true);
-    asked.world.azure().add_endpoint(Arc::new(Told { status: 401, challenges: &[GOOD], exchange }));
-    let answer = asked.ask(&request(&format!("{regional}/app:1"), false)).await;
-    assert_eq!(answer, Ok(response(&[(regional, TOKEN_USER, "x")])));
-    assert!(!asked.hosts().iter().any(|host| host == "told.azurecr.io"), "{:?}", asked.hosts());
-    let answer = Asked::new(false).ask(&request(&format!("{regional}/app:1"), false)).await.unwrap();
-    assert_eq!(answer["auth"][regional]["username"], CLIENT_ID);
+    let (regional, exchange) = ("scripted.eastus2.geo.azurecr.io", (200, r#"{"refresh_token":"x"}"#));
+    let provider = Provider::new(true);
+    provider.simulation.azure().add_endpoint(Arc::new(ScriptedRegistry { status: 401, challenges: &[GOOD], exchange }));
+    let result = provider.provide(&request(&format!("{regional}/app:1"), false)).await;
+    assert_eq!(result, Ok(response(&[(regional, TOKEN_USER, "x")])));
+    assert!(!provider.hosts().iter().any(|host| host == "scripted.azurecr.io"), "{:?}", provider.hosts());
+    let result = Provider::new(false).provide(&request(&format!("{regional}/app:1"), false)).await.unwrap();
+    assert_eq!(result["auth"][regional]["username"], CLIENT_ID);
 }
 
 #[tokio::test]
-async fn who_has_no_token_is_told_without_secrets() {
-    let asked = Asked::new(true);
+async fn rejected_tokens_are_reported_without_secrets() {
+    let provider = Provider::new(true);
     let image = format!("{REGISTRY}/x");
     let mut other = request(&image, true);
     other["serviceAccountToken"] = json!("pl4nt3d-other");
-    let error = asked.ask(&other).await.unwrap_err();
+    let error = provider.provide(&other).await.unwrap_err();
     assert!(error.contains("AADSTS") && error.contains(POD_CLIENT) && !error.contains(MARK), "{error}");
     let mut nowhere = request(&image, true);
     nowhere["serviceAccountAnnotations"]["kubernetes.azure.com/acr-tenant-id"] = json!("nowhere");
-    let error = asked.ask(&nowhere).await.unwrap_err();
+    let error = provider.provide(&nowhere).await.unwrap_err();
     assert!(error.contains("AADSTS90002") && !error.contains(MARK), "{error}");
 }
 
 #[tokio::test]
-async fn a_bad_configuration_is_told_with_its_place() {
-    for (text, told) in [
+async fn configuration_errors_name_the_file_or_field() {
+    for (text, expected) in [
         ("[1]", "expected a map"),
         ("random-config", "expected a map"),
         ("{invalid json", "azure.json"),
@@ -226,18 +230,18 @@ async fn a_bad_configuration_is_told_with_its_place() {
         ("aadClientId: c", "neither useManagedIdentityExtension nor"),
         ("useManagedIdentityExtension: true\nresourceManagerEndpoint: 'http://[x'", "resourceManagerEndpoint"),
     ] {
-        let asked = Asked::new(true);
-        fs::write(&asked.config.cloud_config, text).unwrap();
-        let error = asked.ask(&request(&format!("{REGISTRY}/x"), false)).await.unwrap_err();
-        assert!(error.contains(told), "{text}: {error}");
+        let provider = Provider::new(true);
+        fs::write(&provider.config.cloud_config, text).unwrap();
+        let error = provider.provide(&request(&format!("{REGISTRY}/x"), false)).await.unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
     }
-    let asked = Asked::new(true);
-    fs::remove_file(&asked.config.cloud_config).unwrap();
-    let error = asked.ask(&request(&format!("{REGISTRY}/x"), false)).await.unwrap_err();
+    let provider = Provider::new(true);
+    fs::remove_file(&provider.config.cloud_config).unwrap();
+    let error = provider.provide(&request(&format!("{REGISTRY}/x"), false)).await.unwrap_err();
     assert!(error.contains("azure.json: No such file"), "{error}");
-    // A mistake that only the manager minds.
-    let asked = Asked::new(true);
-    let text = fs::read_to_string(&asked.config.cloud_config).unwrap();
-    fs::write(&asked.config.cloud_config, text.replacen('{', "{\"vmCacheTTLInSeconds\": \"x\",", 1)).unwrap();
-    assert!(asked.ask(&request(&format!("{REGISTRY}/x"), false)).await.is_ok());
+    // An invalid value that only the manager reads.
+    let provider = Provider::new(true);
+    let text = fs::read_to_string(&provider.config.cloud_config).unwrap();
+    fs::write(&provider.config.cloud_config, text.replacen('{', "{\"vmCacheTTLInSeconds\": \"x\",", 1)).unwrap();
+    assert!(provider.provide(&request(&format!("{REGISTRY}/x"), false)).await.is_ok());
 }

@@ -1,6 +1,5 @@
-//! Faults of replicas, of their lease, of the API server and of a provider fire the alerts that are meant for them, and no others: the
-//! metrics of replicas, read every minute of simulated time, go through promtool with the alerts that ship. Faults of Azure:
-//! `tests/azure_services/alerts.rs`.
+//! Faults of replicas, their Lease, the API server and a provider fire the intended alerts and no others: promtool evaluates the shipped
+//! alerts with the metrics of replicas, read every minute of simulated time. `tests/azure_services/alerts.rs` covers faults of Azure.
 
 use std::{fs, net::TcpListener, path::Path, sync::Arc, time::Duration};
 
@@ -8,7 +7,7 @@ use cloud_controller_manager::{
     app::manager::ClientSource,
     cloud_provider::CloudError,
     metrics::Metrics,
-    providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
+    providers::fake::{CallBehavior, CallName, FakeCloud, FakeConfig},
     runtime::leader_election::Leadership,
     sandbox::{api_server::ApiServer, http::Verb, objects::uninitialized_node},
 };
@@ -29,7 +28,7 @@ fn nothing_scraped() -> ScrapedSeries {
     ScrapedSeries::since(clock().wall())
 }
 
-/// Reads the metrics of those that run every minute for so long.
+/// Reads the metrics of the running replicas every minute for `minutes`.
 async fn read(scraped: &mut ScrapedSeries, replicas: &[&Replica], minutes: usize) {
     for _ in 0..minutes {
         sleep(MINUTE).await;
@@ -46,13 +45,13 @@ fn any_node() -> FakeCloud {
     FakeCloud::new(FakeConfig::any_node())
 }
 
-/// A replica with further flags.
-fn flagged(server: &ApiServer, cloud: FakeCloud, flags: &[&str]) -> Replica {
+/// Starts a replica with further flags.
+fn start_with_flags(server: &ApiServer, cloud: FakeCloud, flags: &[&str]) -> Replica {
     start_with(clients(server), cloud, Arc::new(Metrics::new().unwrap()), flags)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_nobody_can_write_is_told() {
+async fn a_lease_that_cannot_be_written_fires() {
     let server = ApiServer::new(clock());
     let (first, second) = (start(&server), start(&server));
     serve(&server, "web").await;
@@ -61,14 +60,14 @@ async fn a_lease_that_nobody_can_write_is_told() {
     assert_eq!(scraped.firing(), set(&[]));
     server.faults().fail_every(500, |request| request.resource == "leases");
     read(&mut scraped, &[&first, &second], 1).await;
-    // The kubelet starts the one again that has lost the lease.
-    let (standby, again) = (if first.ended.is_finished() { &second } else { &first }, start(&server));
-    read(&mut scraped, &[standby, &again], 5).await;
+    // The kubelet restarts the replica that has lost the Lease.
+    let (standby, restarted) = (if first.ended.is_finished() { &second } else { &first }, start(&server));
+    read(&mut scraped, &[standby, &restarted], 5).await;
     assert_eq!(scraped.firing(), set(&["NoLeader"]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handover_is_no_lack_of_leaders() {
+async fn a_handover_does_not_fire() {
     let server = ApiServer::new(clock());
     let first = start(&server);
     serve(&server, "web").await;
@@ -81,30 +80,30 @@ async fn a_handover_is_no_lack_of_leaders() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_leases_for_one_cluster_are_told() {
+async fn two_leases_for_one_cluster_fire() {
     let server = ApiServer::new(clock());
     let (first, mut scraped) = (start(&server), nothing_scraped());
-    let stray = flagged(&server, any_node(), &["--leader-elect-resource-namespace=default"]);
+    let stray = start_with_flags(&server, any_node(), &["--leader-elect-resource-namespace=default"]);
     serve(&server, "web").await;
     read(&mut scraped, &[&first, &stray], 5).await;
     assert_eq!(scraped.firing(), set(&["TwoLeaders"]));
 }
 
-/// A port that nobody listens on.
+/// Returns a free port.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// As a kubelet asks; the clock of everything else goes on meanwhile, since sockets do not wait for simulated time.
+/// Sends a readiness probe like the kubelet. The clock of all tasks runs meanwhile, because sockets do not wait for simulated time.
 async fn probe(port: u16) -> u16 {
     let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().unwrap();
     tokio::time::resume();
-    let answer = client.get(format!("https://127.0.0.1:{port}/readyz")).send().await.unwrap();
+    let response = client.get(format!("https://127.0.0.1:{port}/readyz")).send().await.unwrap();
     tokio::time::pause();
-    answer.status().as_u16()
+    response.status().as_u16()
 }
 
-/// The same while it is probed.
+/// Reads the metrics of a replica and probes it every minute. Returns the status codes.
 async fn read_probed(scraped: &mut ScrapedSeries, replica: &Replica, port: u16, minutes: usize) -> Vec<u16> {
     let mut codes = Vec::new();
     for _ in 0..minutes {
@@ -115,11 +114,11 @@ async fn read_probed(scraped: &mut ScrapedSeries, replica: &Replica, port: u16, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_not_ready_is_told() {
+async fn a_replica_that_is_not_ready_fires() {
     let (server, port) = (ApiServer::new(clock()), free_port());
     let flag = format!("--secure-port={port}");
     let flags = ["--bind-address=127.0.0.1", &flag];
-    let (healthy, mut scraped) = (flagged(&server, any_node(), &flags), nothing_scraped());
+    let (healthy, mut scraped) = (start_with_flags(&server, any_node(), &flags), nothing_scraped());
     serve(&server, "web").await;
     assert_eq!(read_probed(&mut scraped, &healthy, port, 10).await, [200; 10]);
     assert_eq!(scraped.firing(), set(&[]));
@@ -128,30 +127,30 @@ async fn a_replica_that_is_not_ready_is_told() {
     cloud.fail_next(CallName::Initialize, &CloudError::Failed("the cloud is down".to_owned()), 1_000);
     let port = free_port();
     let flag = format!("--secure-port={port}");
-    let (replica, mut scraped) = (flagged(&server, cloud, &["--bind-address=127.0.0.1", &flag]), nothing_scraped());
+    let (replica, mut scraped) = (start_with_flags(&server, cloud, &["--bind-address=127.0.0.1", &flag]), nothing_scraped());
     sleep(MINUTE).await;
     assert_eq!(read_probed(&mut scraped, &replica, port, 10).await, [500; 10]);
     assert_eq!(scraped.firing(), set(&["NotReady"]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_does_not_end_is_told() {
+async fn a_stuck_reconcile_fires() {
     let (server, cloud) = (ApiServer::new(clock()), any_node());
     let (replica, mut scraped) = (start_on(&server, cloud.clone()), nothing_scraped());
     serve(&server, "web").await;
-    // Each call ends at its deadline, and not long before.
+    // Each call ends shortly before its deadline.
     cloud.set_latency(CallName::GetLoadBalancer, 2 * MINUTE - Duration::from_secs(1));
-    let hangs = CallBehaviour { hang: true, ..CallBehaviour::default() };
+    let hangs = CallBehavior { hang: true, ..CallBehavior::default() };
     cloud.configure(|config| drop(config.calls.insert(CallName::EnsureLoadBalancerDeleted, hangs)));
     server.delete::<Service>("default", "web");
     read(&mut scraped, &[&replica], 15).await;
-    assert_eq!(scraped.firing(), set(&[]), "it takes a quarter of an hour");
+    assert_eq!(scraped.firing(), set(&[]), "the alert fires after a quarter of an hour");
     read(&mut scraped, &[&replica], 15).await;
     assert!(scraped.firing().contains("ReconcileStuck"), "{:?}", scraped.firing());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_told_and_an_error_is_not() {
+async fn a_panic_fires_and_an_error_does_not() {
     let (server, cloud) = (ApiServer::new(clock()), any_node());
     let (replica, mut scraped) = (start_on(&server, cloud.clone()), nothing_scraped());
     read(&mut scraped, &[&replica], 2).await;
@@ -159,7 +158,7 @@ async fn a_panic_is_told_and_an_error_is_not() {
     serve(&server, "fails-once").await;
     read(&mut scraped, &[&replica], 3).await;
     assert_eq!(scraped.firing(), set(&[]));
-    let panics = CallBehaviour { panic: true, times: Some(1), ..CallBehaviour::default() };
+    let panics = CallBehavior { panic: true, times: Some(1), ..CallBehavior::default() };
     cloud.configure(|config| drop(config.calls.insert(CallName::EnsureLoadBalancer, panics)));
     serve(&server, "panics-once").await;
     read(&mut scraped, &[&replica], 3).await;
@@ -167,12 +166,12 @@ async fn a_panic_is_told_and_an_error_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_forbidden_is_told() {
+async fn a_forbidden_watch_fires() {
     let server = ApiServer::new(clock());
     let (mut leader, standby) = (start(&server), start(&server));
     serve(&server, "web").await;
     let mut scraped = nothing_scraped();
-    // A restart of the API server: each watch breaks, and what follows fails a few times.
+    // A restart of the API server: each watch breaks, and the next requests fail a few times.
     server.faults().fail_next(6, 500, |request| request.resource != "leases");
     server.faults().drop_watches();
     read(&mut scraped, &[&leader, &standby], 20).await;
@@ -182,7 +181,7 @@ async fn a_watch_that_is_forbidden_is_told() {
     server.faults().drop_watches();
     for _ in 0..20 {
         read(&mut scraped, &[&leader, &standby], 1).await;
-        // The kubelet starts a leader again that has given up.
+        // The kubelet restarts a leader that has released the Lease.
         if leader.ended.is_finished() {
             leader = start(&server);
         }
@@ -191,32 +190,32 @@ async fn a_watch_that_is_forbidden_is_told() {
     assert!(firing.contains("WatchErrors"), "{firing:?}");
 }
 
-/// A certificate that ends on this day of January 2026, with its key.
+/// Writes a certificate that ends on this day of January 2026, with its key.
 fn write_certificate(folder: &Path, last_day: u8) {
-    let (key, mut wanted) = (KeyPair::generate().unwrap(), CertificateParams::new(["localhost".to_owned()]).unwrap());
-    (wanted.not_before, wanted.not_after) = (date_time_ymd(2025, 12, 1), date_time_ymd(2026, 1, last_day));
-    fs::write(folder.join("tls.crt"), wanted.self_signed(&key).unwrap().pem()).unwrap();
+    let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(["localhost".to_owned()]).unwrap());
+    (params.not_before, params.not_after) = (date_time_ymd(2025, 12, 1), date_time_ymd(2026, 1, last_day));
+    fs::write(folder.join("tls.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
     fs::write(folder.join("tls.key"), key.serialize_pem()).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_with_few_days_left_is_told() {
+async fn a_certificate_close_to_its_expiry_fires() {
     let (server, folder, port) = (ApiServer::new(clock()), tempfile::tempdir().unwrap(), free_port());
     let file = |name: &str| folder.path().join(name).display().to_string();
     let files = [format!("--tls-cert-file={}", file("tls.crt")), format!("--tls-private-key-file={}", file("tls.key"))];
     let port = format!("--secure-port={port}");
     write_certificate(folder.path(), 20);
     let flags = ["--bind-address=127.0.0.1", &port, &files[0], &files[1]];
-    let (replica, mut scraped) = (flagged(&server, any_node(), &flags), nothing_scraped());
+    let (replica, mut scraped) = (start_with_flags(&server, any_node(), &flags), nothing_scraped());
     read(&mut scraped, &[&replica], 15).await;
     assert_eq!(scraped.firing(), set(&[]));
-    // Nobody has renewed it in time.
+    // The certificate was not renewed in time.
     write_certificate(folder.path(), 5);
     read(&mut scraped, &[&replica], 20).await;
     assert_eq!(scraped.firing(), set(&["CertificateExpires"]));
 }
 
-/// Clients that may send one request a second each.
+/// Clients with a limit of one request per second.
 struct Limited(ApiServer, Arc<Metrics>);
 
 impl ClientSource for Limited {
@@ -235,11 +234,11 @@ impl ClientSource for Limited {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_is_too_low_is_told() {
+async fn a_client_limit_that_is_too_low_fires() {
     let (server, metrics) = (ApiServer::new(clock()), Arc::new(Metrics::new().unwrap()));
     let clients = Arc::new(Limited(server.clone(), Arc::clone(&metrics)));
     let (replica, mut scraped) = (start_with(clients, any_node(), metrics, &[]), nothing_scraped());
-    // One Node a minute waits for nobody.
+    // One Node per minute stays below the limit.
     for index in 0..15 {
         server.create::<Node>(&uninitialized_node(&format!("slow-{index}")));
         read(&mut scraped, &[&replica], 1).await;
@@ -272,9 +271,9 @@ async fn memory_near_the_limit_fires() {
 #[tokio::test(start_paused = true)]
 async fn shadow_with_planned_writes_fires() {
     let server = ApiServer::new(clock());
-    let (shadow, mut scraped) = (flagged(&server, any_node(), &["--dry-run"]), nothing_scraped());
+    let (shadow, mut scraped) = (start_with_flags(&server, any_node(), &["--dry-run"]), nothing_scraped());
     read(&mut scraped, &[&shadow], 20).await;
-    assert_eq!(scraped.firing(), set(&[]), "a shadow holds no lease");
+    assert_eq!(scraped.firing(), set(&[]), "a shadow manager needs no Lease");
     server.create::<Node>(&uninitialized_node("node-1"));
     read(&mut scraped, &[&shadow], 40).await;
     assert_eq!(scraped.firing(), set(&["NodesUninitialized", "ShadowPlansWrites"]));

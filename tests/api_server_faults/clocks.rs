@@ -1,5 +1,5 @@
-//! Wall clocks of replicas that jump by up to a month at random moments. In: a seed. Out: nothing, or a panic: the lease moved, a Node was
-//! deleted, or something is left. Durations are measured on a clock that does not jump.
+//! Wall clocks of replicas that jump by up to a month at random moments. Input: a seed. Output: a panic if the holder of the Lease
+//! changed, a Node was deleted, or a load balancer is left over. Durations are measured on a clock that does not jump.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::api_server_faults::{
 
 const STEPS: usize = 16;
 const MONTH: i64 = 30 * 24 * 3600;
-/// A Node that was never initialized and has no machine: deleted after the time in [`FLAGS`], which is longer than a history.
+/// Name of a Node without initialization and machine. It is deleted after the time in [`FLAGS`], which is longer than a history.
 const UNINITIALIZED: &str = "uninitialized";
 const FLAGS: &[&str] = &["--delete-uninitialized-nodes-after=1h"];
 

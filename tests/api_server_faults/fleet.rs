@@ -1,4 +1,4 @@
-//! Replicas with a name, which begins their `User-Agent`, and a wall clock of their own.
+//! Replicas with a name, which starts their `User-Agent`, and their own wall clock.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::api_server_faults::is_served;
 
-/// Nodes with a machine.
+/// Names of Nodes with a machine.
 pub(crate) const NODES: [&str; 3] = ["n0", "n1", "n2"];
 
 pub(crate) struct NamedClients {
@@ -45,7 +45,7 @@ pub(crate) struct FleetReplica {
     ended: JoinHandle<()>,
 }
 
-/// A server with Nodes, a cloud with their machines, and replicas.
+/// API server with Nodes, cloud with their machines, and replicas.
 pub(crate) struct Fleet {
     pub(crate) server: ApiServer,
     pub(crate) cloud: FakeCloud,
@@ -88,13 +88,13 @@ impl Fleet {
         let (until, faults, client) = (stop.clone(), self.server.faults(), prefix(&name));
         let ended = tokio::spawn(async move {
             drop(manager::run(parts, &until).await);
-            // The process has ended, and nothing of it reaches the server any more.
+            // The process has ended, so none of its requests may reach the server.
             faults.partition(&client, PartitionedWay::ToServer);
         });
         FleetReplica { name, clock: jump, stop, ended }
     }
 
-    /// Restarts the replicas that have ended, as kubelet does.
+    /// Restarts the replicas that have ended, as the kubelet does.
     pub(crate) fn restart(&mut self) {
         for index in 0..self.replicas.len() {
             if self.replicas[index].ended.is_finished() {
@@ -103,7 +103,7 @@ impl Fleet {
         }
     }
 
-    /// Cuts a running replica off, or connects it again.
+    /// Partitions a running replica, or heals its partition.
     pub(crate) fn partition(&self, index: usize, way: Option<PartitionedWay>) {
         let replica = &self.replicas[index];
         let client = prefix(&replica.name);
@@ -118,19 +118,19 @@ impl Fleet {
         (0..self.replicas.len()).for_each(|index| self.partition(index, None));
     }
 
-    /// Names of the Services that the API server has.
+    /// Returns the names of the Services in the API server.
     pub(crate) fn services(&self) -> Vec<String> {
         self.server.list::<Service>().into_iter().filter_map(|service| service.metadata.name).collect()
     }
 
-    /// Whether every Service is served by a load balancer that there is.
+    /// Returns `true` if every Service is served and its load balancer exists.
     pub(crate) fn serves_all(&self) -> bool {
         let has_one = |name: &String| self.cloud.load_balancer_of(&format!("default/{name}")).is_some();
         self.services().iter().all(|name| is_served(&self.server, name) && has_one(name))
     }
 
-    /// Fails if a Node with a machine is gone or was deleted by a replica, or if a replica wrote that did not hold the lease. The log of
-    /// requests is in the order of their effects.
+    /// Panics if a Node with a machine is missing or was deleted by a replica, or if a replica wrote without the Lease. The log of requests
+    /// is in the order of their effects.
     pub(crate) fn check_writes(&self) {
         let mut leader = None;
         for request in self.server.requests().into_iter().filter(|request| (200..300).contains(&request.code)) {
@@ -146,7 +146,7 @@ impl Fleet {
             }
         }
         for name in NODES {
-            assert!(self.server.get::<Node>("", name).is_some(), "{name} is gone");
+            assert!(self.server.get::<Node>("", name).is_some(), "{name} is missing");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The whole manager over an API server that misbehaves, on a paused clock: it notices within 45 s and goes on, or gives the lease up.
+//! The whole manager with a faulty API server, on a paused clock: it detects a fault within 45 s and continues, or releases the Lease.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
 mod alerts;
@@ -32,14 +32,14 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// What is noticed within this time is noticed in time.
-const NOTICED: Duration = Duration::from_secs(45);
+/// Time limit for the detection of a fault.
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(45);
 
 fn clients(server: &ApiServer) -> Arc<dyn ClientSource> {
     Arc::new(NamedClients { server: server.clone(), replica: "replica".to_owned() })
 }
 
-/// A manager that campaigns on `server`.
+/// Manager that takes part in the leader election.
 struct Replica {
     stop: Shutdown,
     ended: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
@@ -82,7 +82,7 @@ fn is_served(server: &ApiServer, name: &str) -> bool {
     ingress.is_some_and(|ingress| !ingress.is_empty())
 }
 
-/// Creates a Service and waits until it is served; answers how long that took.
+/// Creates a Service, waits until it is served, and returns the elapsed time.
 async fn serve(server: &ApiServer, name: &str) -> Duration {
     let started = Instant::now();
     create_service(server, name);
@@ -100,7 +100,7 @@ fn count(server: &ApiServer, matches: impl Fn(&RequestRecord) -> bool) -> usize 
     server.requests().iter().filter(|request| matches(request)).count()
 }
 
-/// A server on which a first Service has been served.
+/// Starts an API server and a manager, and waits until a first Service is served.
 async fn settled() -> (ApiServer, Replica) {
     let server = ApiServer::new(clock());
     let replica = start(&server);
@@ -109,23 +109,25 @@ async fn settled() -> (ApiServer, Replica) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_first_list_is_noticed() {
+async fn a_hung_first_list_is_detected() {
     for resource in ["services", "nodes"] {
         let server = ApiServer::new(clock());
         server.faults().hang_next(1, on(Verb::List, resource));
         let replica = start(&server);
         let took = serve(&server, "web").await;
-        assert!(took <= NOTICED, "{resource}: {took:?}");
+        assert!(took <= DETECTION_TIMEOUT, "{resource}: {took:?}");
         let errors = replica.metrics.informer_restarts_total.with_label_values(&[resource, "list"]);
         assert_eq!(errors.get(), 1.0, "{resource}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_stops_half_way_or_trickles_is_given_up() {
-    for (manner, limit) in [(Manner::Half, NOTICED), (Manner::Trickle(Duration::from_secs(1)), Duration::from_secs(95))] {
+async fn an_incomplete_or_trickling_list_is_aborted() {
+    for (manner, limit) in
+        [(Manner::Half, DETECTION_TIMEOUT), (Manner::Trickle(Duration::from_secs(1)), Duration::from_secs(95))]
+    {
         let server = ApiServer::new(clock());
-        server.faults().answer_next(1, manner, on(Verb::List, "services"));
+        server.faults().serve_next(1, manner, on(Verb::List, "services"));
         let _replica = start(&server);
         let took = serve(&server, "web").await;
         assert!(took <= limit, "{manner:?}: {took:?}");
@@ -133,38 +135,38 @@ async fn a_list_that_stops_half_way_or_trickles_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_start_of_a_watch_is_noticed() {
+async fn a_hung_start_of_a_watch_is_detected() {
     let server = ApiServer::new(clock());
-    // The first one, and the one after the list of a new leader.
+    // The first watch, and the watch after the list of a new leader.
     server.faults().hang_next(2, on(Verb::Watch, "services"));
     let _replica = start(&server);
     server.wait_until(|server| count(server, on(Verb::Watch, "services")) > 0).await;
     let took = serve(&server, "web").await;
-    assert!(took <= NOTICED, "{took:?}");
+    assert!(took <= DETECTION_TIMEOUT, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_stalls_is_noticed() {
+async fn a_watch_that_stalls_is_detected() {
     let (server, _replica) = settled().await;
     server.faults().stall_watches();
     let took = serve(&server, "second").await;
-    assert!(took <= NOTICED, "{took:?}");
-    // The next one says nothing from its start.
-    server.faults().answer_next(1, Manner::Half, on(Verb::Watch, "services"));
+    assert!(took <= DETECTION_TIMEOUT, "{took:?}");
+    // The next watch is silent from its start.
+    server.faults().serve_next(1, Manner::Half, on(Verb::Watch, "services"));
     server.faults().drop_watches();
     let took = serve(&server, "third").await;
-    assert!(took <= NOTICED, "{took:?}");
+    assert!(took <= DETECTION_TIMEOUT, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_versions_in_series_cause_few_lists_and_end_well() {
+async fn repeated_expired_versions_cause_few_lists() {
     for refused in [true, false] {
         let (server, _replica) = settled().await;
         server.clear_requests();
         if refused {
             server.faults().fail_next(8, 410, on(Verb::Watch, "services"));
         } else {
-            server.faults().answer_next(8, Manner::Expired, on(Verb::Watch, "services"));
+            server.faults().serve_next(8, Manner::Expired, on(Verb::Watch, "services"));
         }
         let started = Instant::now();
         server.faults().drop_watches();
@@ -173,13 +175,13 @@ async fn expired_versions_in_series_cause_few_lists_and_end_well() {
         server.wait_until(|server| watched(server) == enough).await;
         let (lists, took) = (count(&server, on(Verb::List, "services")), started.elapsed());
         assert!((8..=9).contains(&lists), "{lists} lists");
-        assert!(took >= Duration::from_secs(60), "eight in a row are answered with growing pauses: {took:?}");
-        assert!(serve(&server, "second").await <= NOTICED);
+        assert!(took >= Duration::from_secs(60), "eight failures in a row must cause growing delays: {took:?}");
+        assert!(serve(&server, "second").await <= DETECTION_TIMEOUT);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_wait_waits() {
+async fn retry_after_of_the_server_is_respected() {
     let server = ApiServer::new(clock());
     server.faults().throttle_next(1, 20, on(Verb::List, "services"));
     let _replica = start(&server);
@@ -189,7 +191,7 @@ async fn who_is_asked_to_wait_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_server_is_no_hung_one() {
+async fn a_slow_server_is_not_taken_for_a_hung_one() {
     let server = ApiServer::new(clock());
     server.faults().delay_every(Duration::from_secs(20), |request| request.resource != "leases");
     let replica = start(&server);
@@ -201,19 +203,19 @@ async fn a_slow_server_is_no_hung_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_forgets_bookmarks_and_history_is_listed_again() {
+async fn a_server_without_bookmarks_and_history_is_relisted() {
     let server = ApiServer::new(clock());
-    server.faults().answer_every(Manner::WithoutBookmarks, |request| request.verb == Verb::Watch);
+    server.faults().serve_every(Manner::WithoutBookmarks, |request| request.verb == Verb::Watch);
     let _replica = start(&server);
     serve(&server, "first").await;
     sleep(Duration::from_secs(600)).await;
     server.faults().compact();
     let took = serve(&server, "second").await;
-    assert!(took <= NOTICED, "{took:?}");
+    assert!(took <= DETECTION_TIMEOUT, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_without_a_first_list_gives_the_lease_up() {
+async fn a_leader_without_a_first_list_releases_the_lease() {
     let server = ApiServer::new(clock());
     server.faults().hang_every(on(Verb::List, "services"));
     let mut first = start(&server);
@@ -230,7 +232,7 @@ async fn a_leader_without_a_first_list_gives_the_lease_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_store_grows_old_gives_the_lease_up() {
+async fn a_leader_with_a_stale_store_releases_the_lease() {
     let (server, mut replica) = settled().await;
     server.faults().hang_every(on(Verb::List, "services"));
     server.faults().compact();
@@ -241,13 +243,13 @@ async fn a_leader_whose_store_grows_old_gives_the_lease_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_without_lists_waits_and_disturbs_nobody() {
+async fn a_standby_without_lists_does_not_affect_the_leader() {
     let (server, leader) = settled().await;
     server.faults().hang_every(on(Verb::List, "services"));
     let standby = start(&server);
     sleep(Duration::from_secs(1800)).await;
     assert!(!standby.ended.is_finished() && !leader.ended.is_finished());
-    assert!(serve(&server, "second").await <= NOTICED);
+    assert!(serve(&server, "second").await <= DETECTION_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,7 +261,7 @@ async fn a_cloud_that_is_down_does_not_cost_the_lease() {
     server.wait_until(|server| holder(server).is_some()).await;
     let leader = holder(&server);
     sleep(Duration::from_secs(1800)).await;
-    assert!(cloud.call_count(CallName::Initialize) > 10, "it goes on trying");
+    assert!(cloud.call_count(CallName::Initialize) > 10, "the initialization must be retried");
     assert!(!replica.ended.is_finished());
     assert_eq!(holder(&server), leader);
     cloud.fail_next(CallName::EnsureLoadBalancer, &down, 3);

@@ -1,5 +1,6 @@
-//! One-way partitions between replicas and the API server at random moments, while Services come and go. What got stuck arrives when the
-//! partition heals. In: a seed. Out: nothing, or a panic: a replica wrote that did not lead, a Node was deleted, or something is left.
+//! One-way partitions between replicas and the API server at random moments, while Services are created and deleted. Delayed requests
+//! arrive when the partition heals. Input: a seed. Output: a panic if a standby wrote, a Node was deleted, or a load balancer is left
+//! over.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -50,6 +51,6 @@ async fn history(seed: u64) {
 }
 
 #[test]
-fn partitions_cause_no_write_beside_the_leader() {
+fn partitions_cause_no_write_of_a_standby() {
     seeds::sweep(0..12, |seed| crate::api_server_faults::sweep::run(history(seed)));
 }

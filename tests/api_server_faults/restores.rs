@@ -1,7 +1,7 @@
-//! An API server whose etcd is restored from a backup: objects and resourceVersions go back, and replicas know of what never happened.
+//! An API server whose etcd is restored from a backup: objects and resourceVersions are reset, and caches of replicas contain later states.
 //!
-//! In: a seed. Out: nothing, or a panic: a Service is not served, a Node was deleted, or a load balancer is left of more than the Services
-//! that the backup lacks. `orphans` lists those.
+//! Input: a seed. Output: a panic if a Service is not served, a Node was deleted, or a load balancer is left over for other Services than
+//! those that the backup lacks. `orphans` lists the latter.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,9 +15,9 @@ use crate::api_server_faults::{
     sweep::{RECOVERED, change},
 };
 
-/// Services that are created before the backup.
+/// Number of Services that are created before the backup.
 const SERVICES: usize = 4;
-/// Changes between the backup and its restore.
+/// Number of changes between the backup and its restore.
 const LOST: usize = 6;
 
 async fn wait_until_settled(fleet: &mut Fleet, holds: impl Fn(&Fleet) -> bool, seed: u64, subject: &str) {
@@ -45,10 +45,10 @@ async fn history(seed: u64) {
     let saved: BTreeSet<String> = fleet.services().into_iter().collect();
     for step in 0..LOST {
         change(&fleet.server, &mut alive, step, &mut random);
-        // Some changes are carried out, and some are not.
+        // Some changes are reconciled before the restore, others are not.
         sleep(Duration::from_secs(random.random_range(0..30))).await;
     }
-    // The API server is away meanwhile, at times for longer than the lease.
+    // The API server is down meanwhile, sometimes for longer than the lease duration.
     let (before, away) = (fleet.server.faults(), random.random_range(0..30));
     before.hang_every(|_| true);
     sleep(Duration::from_secs(away)).await;
@@ -58,7 +58,7 @@ async fn history(seed: u64) {
     fleet.server.clear_requests();
     fleet.server.faults().restore(&backup);
 
-    // What changes at once is noticed, too.
+    // Changes immediately after the restore are reconciled, too.
     crate::api_server_faults::create_service(&fleet.server, "afterwards");
     let deleted = format!("first{}", random.random_range(0..SERVICES));
     fleet.server.delete::<k8s_openapi::api::core::v1::Service>("default", &deleted);
@@ -76,17 +76,17 @@ async fn history(seed: u64) {
 }
 
 #[test]
-fn a_restored_api_server_is_served_as_it_is() {
+fn services_of_a_restored_api_server_are_served() {
     seeds::sweep(0..12, |seed| crate::api_server_faults::sweep::run(history(seed)));
 }
 
-/// A watch from a version that a restore took back is accepted and silent.
+/// A watch from a version that the restore has reset is accepted and silent.
 #[tokio::test(start_paused = true)]
 async fn a_standby_with_silent_watches_lists_when_it_takes_over() {
     let (server, leader) = crate::api_server_faults::settled().await;
     let _standby = crate::api_server_faults::start(&server);
     sleep(Duration::from_secs(60)).await;
-    server.faults().answer_every(Manner::Half, |request| request.verb == Verb::Watch && request.resource != "leases");
+    server.faults().serve_every(Manner::Half, |request| request.verb == Verb::Watch && request.resource != "leases");
     server.faults().stall_watches();
     crate::api_server_faults::create_service(&server, "unseen");
     leader.stop.begin();

@@ -1,6 +1,6 @@
-//! Random faults of the API server at random moments, while Services come and go and two replicas compete. In: a seed. Out: nothing, or
-//! a panic that names the seed: when the server is well again, every Service has its load balancer, nobody else has one, and one replica
-//! leads.
+//! Random faults of the API server at random moments, while Services are created and deleted and two replicas compete. Input: a seed.
+//! Output: a panic that names the seed, unless exactly the existing Services have a load balancer and one replica leads after the
+//! recovery.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,12 +18,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::api_server_faults::{Replica, clock, create_service, holder, is_served, seeds, start_on};
 
-/// Faults and changes of one history.
+/// Number of faults and changes of one history.
 const STEPS: usize = 24;
-/// A replica that gave up is started again, retries back off for minutes; after this time nothing may be left to do.
+/// Time after which all work must be done: a replica that ended is restarted, and retries may be in backoff for minutes.
 pub(crate) const RECOVERED: Duration = Duration::from_secs(900);
 
-/// A request of the kinds that the manager sends all the time.
+/// Returns a random filter for requests that the manager sends often.
 fn request(random: &mut SmallRng) -> impl Fn(&RequestRecord) -> bool + Send + Sync + use<> {
     let verbs = [Verb::List, Verb::Watch, Verb::Patch, Verb::Get, Verb::Update, Verb::Create];
     let verb = *verbs.choose(random).unwrap();
@@ -31,16 +31,16 @@ fn request(random: &mut SmallRng) -> impl Fn(&RequestRecord) -> bool + Send + Sy
     move |request: &RequestRecord| request.verb == verb && request.resource == resource
 }
 
-fn break_something(server: &ApiServer, random: &mut SmallRng) {
+fn inject_fault(server: &ApiServer, random: &mut SmallRng) {
     let (faults, count) = (server.faults(), random.random_range(1..4));
     let matches = request(random);
     match random.random_range(0..13) {
         0 => faults.hang_next(count, matches),
         1 => faults.hang_every(matches),
-        2 => faults.answer_next(count, Manner::Half, matches),
-        3 => faults.answer_next(count, Manner::Trickle(Duration::from_millis(200)), matches),
-        4 => faults.answer_next(count, Manner::Expired, matches),
-        5 => faults.answer_every(Manner::WithoutBookmarks, matches),
+        2 => faults.serve_next(count, Manner::Half, matches),
+        3 => faults.serve_next(count, Manner::Trickle(Duration::from_millis(200)), matches),
+        4 => faults.serve_next(count, Manner::Expired, matches),
+        5 => faults.serve_every(Manner::WithoutBookmarks, matches),
         6 => faults.throttle_next(count, random.random_range(1..30), matches),
         7 => faults.fail_next(count, *[409, 410, 422, 500, 503, 504].choose(random).unwrap(), matches),
         8 => faults.delay_every(Duration::from_secs(random.random_range(1..20)), matches),
@@ -51,7 +51,7 @@ fn break_something(server: &ApiServer, random: &mut SmallRng) {
     }
 }
 
-/// Creates a Service or lets one go.
+/// Creates or deletes a Service.
 pub(crate) fn change(server: &ApiServer, alive: &mut BTreeSet<String>, step: usize, random: &mut SmallRng) {
     let names: Vec<_> = alive.iter().cloned().collect();
     match names.choose(random) {
@@ -67,7 +67,7 @@ pub(crate) fn change(server: &ApiServer, alive: &mut BTreeSet<String>, step: usi
     }
 }
 
-/// Starts again whoever has ended, as kubelet does.
+/// Restarts the replicas that have ended, as the kubelet does.
 fn restart(replicas: &mut [Replica], server: &ApiServer, cloud: &FakeCloud) {
     for replica in replicas.iter_mut().filter(|replica| replica.ended.is_finished()) {
         *replica = start_on(server, cloud.replica());
@@ -90,7 +90,7 @@ async fn history(seed: u64) {
     let mut replicas = [start_on(&server, cloud.replica()), start_on(&server, cloud.replica())];
     for step in 0..STEPS {
         change(&server, &mut alive, step, &mut random);
-        break_something(&server, &mut random);
+        inject_fault(&server, &mut random);
         for _ in 0..random.random_range(1..6) {
             sleep(Duration::from_secs(random.random_range(1..30))).await;
             restart(&mut replicas, &server, &cloud);
@@ -104,11 +104,11 @@ async fn history(seed: u64) {
         }
     };
     let outcome = timeout(RECOVERED, recovered).await;
-    let left = || format!("of {alive:?} in the cloud {:?}, leader {:?}", cloud.load_balancers().keys(), holder(&server));
-    assert!(outcome.is_ok(), "seed {seed}: {}", left());
+    let report = || format!("of {alive:?} in the cloud {:?}, leader {:?}", cloud.load_balancers().keys(), holder(&server));
+    assert!(outcome.is_ok(), "seed {seed}: {}", report());
 }
 
-/// Plays a history on a paused clock.
+/// Runs a history on a paused clock.
 pub(crate) fn run(history: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(history);

@@ -1,7 +1,7 @@
-//! Growth of requests and bytes with the cluster: in proportion to it, or to the pages of ARM's lists. One more node costs the
-//! same in any cluster.
+//! Growth of requests and bytes with the cluster: in proportion to it, or to the pages of ARM's lists. One more Node costs the same in any
+//! cluster.
 //!
-//! From 1,000 to 5,000 nodes; to 15,000 instead with `CCM_SOAK_SECONDS` set.
+//! From 1,000 to 5,000 Nodes; to 15,000 with `CCM_SOAK_SECONDS` set.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use cloud_controller_manager::sandbox::azure::{RequestRecord, topology::PoolKind
 
 use crate::azure_nodes::{Cluster, EACH, MINUTE, arcs};
 
-/// How much more than proportional something may be.
+/// Tolerance of a proportional growth.
 const SLACK: f64 = 1.05;
-/// Requests that do not depend on the number of pages: scale sets, machines outside of them.
+/// Number of lists that do not depend on the number of pages: scale sets, machines outside of them.
 const FIXED: usize = 2;
-/// Not a minute: else an answer that came without delay would be as old as allowed and not older, and be read once less in an hour.
-const BETWEEN_QUESTIONS: Duration = Duration::from_secs(61);
+/// Longer than a minute. With exactly a minute, a response without delay would be as old as the limit and not older, which saves one read
+/// per hour.
+const QUERY_INTERVAL: Duration = Duration::from_secs(61);
 
-/// Requests of a step and the bytes of their answers.
+/// Requests of a step and the bytes of their responses.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     requests: usize,
@@ -29,24 +30,24 @@ impl Cost {
     }
 }
 
-/// What a cluster of uniform scale sets costs.
+/// Costs of a cluster of uniform scale sets.
 #[derive(Debug)]
 struct Growth {
     nodes: usize,
-    /// All nodes initialised at once.
+    /// All Nodes are initialized at once.
     first: Cost,
-    /// One hour, with all nodes asked for about each minute.
+    /// One hour, in which all Nodes are queried about once a minute.
     hour: Cost,
     one_more: Cost,
 }
 
 async fn measure(pools: u32) -> Growth {
     let cluster = Cluster::of_pools(PoolKind::Uniform, pools).await;
-    let nodes = arcs(cluster.world.uninitialized_nodes());
+    let nodes = arcs(cluster.cloud.uninitialized_nodes());
     cluster.session.inventory.warm().await.unwrap();
     cluster.initialize(&nodes).await;
     let first = Cost::of(&cluster.requests());
-    cluster.ask_each(BETWEEN_QUESTIONS, 60).await;
+    cluster.query_each(QUERY_INTERVAL, 60).await;
     let hour = Cost::of(&cluster.requests());
     tokio::time::advance(MINUTE).await;
     cluster.add_node().await;

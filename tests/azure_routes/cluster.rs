@@ -1,4 +1,4 @@
-//! A cluster on Azure, and the manager that works for it.
+//! A cluster on Azure, and its manager.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ const POD_CIDRS: &str = "--cluster-cidr=100.64.0.0/10,fd00:64::/32";
 /// A cluster and its cloud.
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
-    pub(crate) world: World,
+    pub(crate) cloud: World,
     pub(crate) config: Value,
     clock: Clock,
 }
@@ -40,31 +40,31 @@ impl Cluster {
 
     pub(crate) fn with_options(topology: Topology, options: AzureOptions) -> Self {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
-        let world = World::new(topology, options, clock).unwrap();
-        let config = world.config();
-        Self { server: ApiServer::new(clock), world, config, clock }
+        let cloud = World::new(topology, options, clock).unwrap();
+        let config = cloud.config();
+        Self { server: ApiServer::new(clock), cloud, config, clock }
     }
 
-    /// Kubelets of all machines that have no Node yet register.
+    /// Registers the Nodes of all machines that have none yet.
     pub(crate) fn join(&self) {
-        for node in self.world.uninitialized_nodes() {
+        for node in self.cloud.uninitialized_nodes() {
             if self.server.get::<Node>("", &node.name_any()).is_none() {
                 self.server.create::<Node>(&node);
             }
         }
     }
 
-    /// All controllers that make sense on Azure.
+    /// Starts a manager with all controllers that Azure supports.
     pub(crate) fn start(&self) -> Replica {
         self.start_with(&["--leader-elect=false"])
     }
 
     pub(crate) fn start_with(&self, flags: &[&str]) -> Replica {
         let flags = [&[POD_CIDRS], flags].concat();
-        Replica::start(manager_deps(&self.server, self.world.azure(), self.clock, &self.config, &flags))
+        Replica::start(manager_deps(&self.server, self.cloud.azure(), self.clock, &self.config, &flags))
     }
 
-    /// Kubelets of all machines have registered, the manager runs, and routes have been written.
+    /// Registers all Nodes, starts a manager, and asserts that the routes are written.
     pub(crate) async fn converge(&self) -> Replica {
         self.join();
         let replica = self.start();
@@ -74,52 +74,52 @@ impl Cluster {
         replica
     }
 
-    /// The provider's session alone, without controllers.
+    /// Returns the provider's session, without controllers.
     pub(crate) async fn session(&self) -> Session {
         self.counted_session().await.0
     }
 
-    /// The same, and where it counts.
+    /// Returns the provider's session and its metrics.
     pub(crate) async fn counted_session(&self) -> (Session, Arc<Metrics>) {
-        replica::session(self.world.azure(), self.clock, &self.config, self.world.nodes()).await
+        replica::session(self.cloud.azure(), self.clock, &self.config, self.cloud.nodes()).await
     }
 
-    /// The route that each machine wants.
-    pub(crate) fn wanted(&self) -> Vec<Route> {
+    /// Returns the route that each machine needs, for its first pod CIDR.
+    pub(crate) fn required_routes(&self) -> Vec<Route> {
         let route = |node: &Node| Route {
             target_node: node.name_any(),
             destination_cidr: cidrs(node).remove(0),
             ..Route::default()
         };
-        self.world.nodes().iter().map(route).collect()
+        self.cloud.nodes().iter().map(route).collect()
     }
 
-    /// Writes of the table meet this.
+    /// Adds a fault of the writes of the table.
     pub(crate) fn add_fault_of_writes(&self, fault: Fault) {
-        self.world.azure().add_fault(fault.method("PUT").path(&format!("*/{TABLE_TYPE}/*")));
+        self.cloud.azure().add_fault(fault.method("PUT").path(&format!("*/{TABLE_TYPE}/*")));
     }
 
     pub(crate) fn table_id(&self) -> String {
-        let topology = self.world.topology();
+        let topology = self.cloud.topology();
         topology.group_id().resource(TABLE_TYPE, &[&topology.route_table]).to_string()
     }
 
     pub(crate) fn table(&self) -> Value {
-        self.world.azure().document(&self.table_id()).unwrap_or_default()
+        self.cloud.azure().document(&self.table_id()).unwrap_or_default()
     }
 
-    /// Prefix to next hop of all routes.
+    /// Returns the next hops of all routes, by prefix.
     pub(crate) fn routes(&self) -> BTreeMap<String, String> {
         let text = |route: &Value, field: &str| route["properties"][field].as_str().unwrap().to_owned();
         let routes = self.table()["properties"]["routes"].as_array().cloned().unwrap_or_default();
         routes.iter().map(|route| (text(route, "addressPrefix"), text(route, "nextHopIpAddress"))).collect()
     }
 
-    /// What the routes have to be: each pod CIDR leads to the machine's address of its family.
-    pub(crate) fn wanted_routes(&self) -> BTreeMap<String, String> {
+    /// Returns the expected routes: each pod CIDR leads to the machine's address of its family.
+    pub(crate) fn expected_routes(&self) -> BTreeMap<String, String> {
         let nodes = self.server.list::<Node>();
         let routes = nodes.iter().flat_map(|node| {
-            let machine = self.world.machine(&node.name_any()).unwrap();
+            let machine = self.cloud.machine(&node.name_any()).unwrap();
             let addresses: Vec<_> = machine.ip_configurations.iter().map(|found| found.address).collect();
             cidrs(node).into_iter().map(move |cidr| {
                 let hop = addresses.iter().find(|address| address.is_ipv6() == cidr.contains(':')).unwrap();
@@ -129,7 +129,7 @@ impl Cluster {
         routes.collect()
     }
 
-    /// Names of Nodes whose `NetworkUnavailable` has this status.
+    /// Returns the names of Nodes whose condition `NetworkUnavailable` has this status.
     pub(crate) fn unavailable(&self, status: &str) -> BTreeSet<String> {
         let is_so = |node: &Node| {
             let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -138,13 +138,13 @@ impl Cluster {
         self.server.list::<Node>().iter().filter(|node| is_so(node)).map(ResourceExt::name_any).collect()
     }
 
-    /// Each Node has its routes and says so; there are no others.
+    /// Asserts that each Node has its routes and the condition, and that there are no other routes.
     pub(crate) fn assert_converged(&self, when: &str) {
-        assert_eq!(self.routes(), self.wanted_routes(), "{when}");
+        assert_eq!(self.routes(), self.expected_routes(), "{when}");
         assert_eq!(self.unavailable("False").len(), self.server.list::<Node>().len(), "{when}");
     }
 
-    /// A Node that says that it has its routes has them.
+    /// Asserts that each Node whose condition says that it has its routes has them.
     pub(crate) fn assert_truthful(&self) {
         let (routes, truthful) = (self.routes(), self.unavailable("False"));
         for node in self.server.list::<Node>().into_iter().filter(|node| truthful.contains(&node.name_any())) {
@@ -152,10 +152,10 @@ impl Cluster {
         }
     }
 
-    /// Requests to ARM about the route table since last asked: writes, reads.
+    /// Returns the numbers of writes and reads of the route table since the last call.
     pub(crate) fn requests(&self) -> (usize, usize) {
-        let requests = self.world.azure().requests();
-        self.world.azure().clear_requests();
+        let requests = self.cloud.azure().requests();
+        self.cloud.azure().clear_requests();
         let about: Vec<&RequestRecord> =
             requests.iter().filter(|request| request.resource_type.eq_ignore_ascii_case(TABLE_TYPE)).collect();
         let writes = requests.iter().filter(|request| matches!(request.class, Class::Write | Class::Delete)).count();
@@ -163,7 +163,7 @@ impl Cluster {
         (writes, about.iter().filter(|request| request.class == Class::Read).count())
     }
 
-    /// Messages about routes that somebody else changed.
+    /// Returns the messages about external changes to routes.
     pub(crate) fn drifted(&self) -> Vec<String> {
         let events = self.server.list::<Event>().into_iter();
         let events = events.filter(|event| event.reason.as_deref() == Some("RouteDrifted"));
@@ -180,7 +180,7 @@ pub(crate) fn cidrs(node: &Node) -> Vec<String> {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
 }
 
-/// A route as ARM has it.
+/// Returns a route as ARM stores it.
 pub(crate) fn route(name: &str, cidr: &str, hop: &str) -> Value {
     json!({
         "name": name,
@@ -188,13 +188,13 @@ pub(crate) fn route(name: &str, cidr: &str, hop: &str) -> Value {
     })
 }
 
-/// A write of the table takes ten seconds.
+/// Returns options in which a write of the table takes ten seconds.
 pub(crate) fn slow() -> AzureOptions {
     let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_secs(10) };
     AzureOptions { latencies: Latencies::default().with(Class::Write, TABLE_TYPE, latency), ..AzureOptions::default() }
 }
 
-/// Lets everything happen that happens within this (virtual) time.
+/// Waits for this time on the paused clock.
 pub(crate) async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }

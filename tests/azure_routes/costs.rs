@@ -1,4 +1,4 @@
-//! What routes cost in requests to ARM.
+//! Requests to ARM for routes.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::azure_routes::cluster::{Cluster, pass, slow};
 async fn a_hundred_nodes_are_replaced_by_a_hundred_others() {
     let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 2, 100), slow());
     let _replica = cluster.converge().await;
-    let pool = cluster.world.topology().pools[0].name.clone();
-    for gone in cluster.world.scale_in(&pool, 100).unwrap() {
-        cluster.server.delete::<Node>("", &gone);
+    let pool = cluster.cloud.topology().pools[0].name.clone();
+    for removed in cluster.cloud.scale_in(&pool, 100).unwrap() {
+        cluster.server.delete::<Node>("", &removed);
     }
-    assert_eq!(cluster.world.scale_out(&pool, 100).unwrap().len(), 100);
+    assert_eq!(cluster.cloud.scale_out(&pool, 100).unwrap().len(), 100);
     cluster.join();
     pass(60).await;
     cluster.assert_converged("replaced");
@@ -27,12 +27,12 @@ async fn a_hundred_nodes_are_replaced_by_a_hundred_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_while_nothing_changes_and_read_only_when_the_cache_is_old() {
+async fn steady_state_reads_the_table_only_when_the_cache_expires() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 100).dual_stack());
     let replica = cluster.converge().await;
     pass(3600).await;
     let (writes, reads) = cluster.requests();
-    // Full comparisons are five minutes apart, longer than the cache time.
+    // Full comparisons are five minutes apart, which is longer than the cache is valid.
     assert!(writes == 0 && (11..=13).contains(&reads), "{writes} writes, {reads} reads");
     cluster.assert_converged("an hour later");
     replica.stop().await;
@@ -42,18 +42,18 @@ async fn nothing_is_written_while_nothing_changes_and_read_only_when_the_cache_i
 async fn single_calls_gather_while_a_write_is_in_flight() {
     let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 1, 50), slow());
     let routes = cluster.session().await.routes;
-    let wanted = cluster.wanted();
-    let first = routes.create_route("", "", &wanted[0]);
+    let required = cluster.required_routes();
+    let first = routes.create_route("", "", &required[0]);
     let others = async {
         pass(3).await;
-        // Half of them wait as one task, which is given up while it writes for all.
+        // Half of the calls run in one task, which is cancelled while it writes for all.
         let calls = |range: std::ops::Range<usize>| {
-            wanted[range].iter().map(|route| routes.create_route("", "", route)).collect::<Vec<_>>()
+            required[range].iter().map(|route| routes.create_route("", "", route)).collect::<Vec<_>>()
         };
-        let given_up = tokio::time::timeout(Duration::from_secs(9), futures::future::join_all(calls(1..25)));
-        let (given_up, answers) = tokio::join!(given_up, futures::future::join_all(calls(25..50)));
-        assert!(given_up.is_err());
-        answers
+        let cancelled = tokio::time::timeout(Duration::from_secs(9), futures::future::join_all(calls(1..25)));
+        let (cancelled, results) = tokio::join!(cancelled, futures::future::join_all(calls(25..50)));
+        assert!(cancelled.is_err());
+        results
     };
     let (first, others) = tokio::join!(first, others);
     assert_eq!(first, Ok(()));
@@ -69,21 +69,21 @@ async fn single_calls_gather_while_a_write_is_in_flight() {
     assert!(cluster.routes().is_empty());
 }
 
-/// As when the address of a Node changed, or is not what ARM says.
+/// A route is replaced when the address of a Node changes or differs from ARM's.
 #[tokio::test(start_paused = true)]
 async fn a_route_that_is_replaced_counts_as_deleted_and_as_created() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 1));
     let routes = cluster.session().await.routes;
-    let route = cluster.wanted().remove(0);
+    let route = cluster.required_routes().remove(0);
     routes.create_route("", "", &route).await.unwrap();
     for hop in [None, Some("10.224.7.7")] {
-        hop.iter().for_each(|hop| cluster.world.move_address(&route.target_node, hop.parse().unwrap()).unwrap());
+        hop.iter().for_each(|hop| cluster.cloud.move_address(&route.target_node, hop.parse().unwrap()).unwrap());
         let node_addresses = hop.map(|hop| NodeAddress { type_: AddressType::InternalIP, address: hop.to_owned() });
-        let wanted = Route { target_node_addresses: node_addresses.into_iter().collect(), ..route.clone() };
+        let required = Route { target_node_addresses: node_addresses.into_iter().collect(), ..route.clone() };
         let listed = routes.list_routes("").await.unwrap();
         cluster.requests();
         pass(1).await;
-        let changes = RouteChanges { delete: listed, create: vec![(String::new(), wanted)] };
+        let changes = RouteChanges { delete: listed, create: vec![(String::new(), required)] };
         let outcomes = routes.apply_routes("", &changes).await;
         assert_eq!(outcomes, RouteOutcomes { deleted: vec![Ok(())], created: vec![Ok(())] });
         assert_eq!(cluster.requests().0, usize::from(hop.is_some()), "{hop:?}");
@@ -95,7 +95,7 @@ async fn a_route_that_is_replaced_counts_as_deleted_and_as_created() {
 async fn each_route_is_counted_as_an_operation_of_its_node() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 2));
     let (session, metrics) = cluster.counted_session().await;
-    let route = cluster.wanted().remove(0);
+    let route = cluster.required_routes().remove(0);
     session.routes.create_route("", "", &route).await.unwrap();
     let nowhere = Route { target_node: "nobody".into(), ..route.clone() };
     assert!(session.routes.create_route("", "", &nowhere).await.is_err());

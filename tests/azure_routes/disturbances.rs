@@ -1,4 +1,4 @@
-//! Whatever goes wrong on the way, the table that is left is the same.
+//! Crashes, faults and external changes: the final route table is the same.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::azure_routes::{
     seeds,
 };
 
-/// Nodes of two kinds and families.
+/// Creates a dual-stack cluster with machines of two kinds.
 fn cluster(seed: u64) -> Cluster {
     let topology = Topology::new()
         .pool(Pool::new(PoolKind::Uniform, "pool1", 4))
@@ -25,16 +25,16 @@ fn cluster(seed: u64) -> Cluster {
     Cluster::with_options(topology, AzureOptions { seed, ..AzureOptions::default() })
 }
 
-/// Some Nodes go and others come.
+/// Removes some Nodes and adds others.
 fn churn(cluster: &Cluster) {
-    for gone in cluster.world.scale_in("pool1", 2).unwrap() {
-        cluster.server.delete::<Node>("", &gone);
+    for removed in cluster.cloud.scale_in("pool1", 2).unwrap() {
+        cluster.server.delete::<Node>("", &removed);
     }
-    cluster.world.scale_out("pool1", 3).unwrap();
+    cluster.cloud.scale_out("pool1", 3).unwrap();
     cluster.join();
 }
 
-/// The routes that an undisturbed run leaves.
+/// Returns the routes after an undisturbed run.
 async fn undisturbed() -> BTreeMap<String, String> {
     let cluster = cluster(0);
     let _replica = cluster.converge().await;
@@ -56,15 +56,15 @@ async fn a_crash_at_any_request_leaves_the_same_table() {
                 if at_churn {
                     cluster.converge().await.stop().await;
                 }
-                cluster.world.azure().faults().crash_at(nth, crash);
+                cluster.cloud.azure().faults().crash_at(nth, crash);
                 let replica = cluster.start();
                 churn(&cluster);
                 pass(20).await;
                 cluster.assert_truthful();
-                // What is left of the process reaches nobody.
-                let has_crashed = cluster.world.azure().faults().has_crashed();
+                // The crashed process sends no more requests.
+                let has_crashed = cluster.cloud.azure().faults().has_crashed();
                 replica.stop().await;
-                cluster.world.azure().faults().clear();
+                cluster.cloud.azure().faults().clear();
                 let _replica = cluster.start();
                 pass(60).await;
                 let when = format!("{crash:?} request {nth}");
@@ -80,7 +80,7 @@ async fn a_crash_at_any_request_leaves_the_same_table() {
     }
 }
 
-/// Everything that the simulator can do to a request, a fifth of all in sum.
+/// Adds all kinds of faults of the simulator, together for a fifth of all requests.
 fn storm(cluster: &Cluster) {
     let refused = |status, code: &str, wait| Effect::Refuse(status, code.to_owned(), wait);
     let effects = [
@@ -105,7 +105,7 @@ fn storm(cluster: &Cluster) {
     let share = 0.2 / effects.len() as f64;
     for effect in effects {
         for class in [Class::Read, Class::Write, Class::Poll] {
-            cluster.world.azure().add_fault(Fault::new(effect.clone()).class(class).with_probability(share));
+            cluster.cloud.azure().add_fault(Fault::new(effect.clone()).class(class).with_probability(share));
         }
     }
 }
@@ -124,34 +124,34 @@ async fn a_storm_of_faults_leaves_the_same_table() {
             pass(30).await;
             cluster.assert_truthful();
         }
-        cluster.world.azure().faults().clear();
+        cluster.cloud.azure().faults().clear();
         pass(900).await;
         cluster.assert_converged(&format!("seed {seed}"));
         assert_eq!(cluster.routes(), expected, "seed {seed}");
-        assert_eq!(cluster.drifted(), Vec::<String>::new(), "faults are nobody's doing: seed {seed}");
+        assert_eq!(cluster.drifted(), Vec::<String>::new(), "faults are not drift: seed {seed}");
         replica.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_looked_up_before_anything_is_written_again() {
+async fn a_lost_response_is_checked_by_a_read_before_the_next_write() {
     let cluster = cluster(0);
     cluster.join();
     cluster.add_fault_of_writes(Fault::new(Effect::DropAfter).times(1));
     let _replica = cluster.start();
     pass(60).await;
-    cluster.assert_converged("the answer was lost");
+    cluster.assert_converged("the response was lost");
     let (writes, reads) = cluster.requests();
     assert!(writes == 1 && reads >= 2, "{writes} writes, {reads} reads");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_somebody_else_wrote_is_read_again_at_once() {
+async fn a_table_changed_by_another_writer_is_read_again_at_once() {
     let cluster = cluster(0);
     let _replica = cluster.converge().await;
     let mut table = cluster.table();
     table["properties"]["routes"].as_array_mut().unwrap().push(route("to-firewall", "0.0.0.0/0", "10.0.0.4"));
-    cluster.world.azure().put_document(table).unwrap();
+    cluster.cloud.azure().put_document(table).unwrap();
     cluster.requests();
     churn(&cluster);
     pass(5).await;
@@ -159,15 +159,15 @@ async fn a_table_that_somebody_else_wrote_is_read_again_at_once() {
     assert_eq!((writes, reads), (2, 2), "one with the old etag, one with the new, and what its operation made of the table");
     let mut routes = cluster.routes();
     assert_eq!(routes.remove("0.0.0.0/0").as_deref(), Some("10.0.0.4"));
-    assert_eq!(routes, cluster.wanted_routes());
+    assert_eq!(routes, cluster.expected_routes());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
+async fn a_route_that_arm_rejects_does_not_block_other_routes() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 4));
-    // Initialised: no change of a Node makes routes due before their time.
-    cluster.world.nodes().iter().for_each(|node| drop(cluster.server.create::<Node>(node)));
-    // All four, the first two, the first one.
+    // Initialized, so no change of a Node triggers an earlier reconcile.
+    cluster.cloud.nodes().iter().for_each(|node| drop(cluster.server.create::<Node>(node)));
+    // The writes with all four routes, the first two, and the first one.
     cluster.add_fault_of_writes(Fault::refuse(400, "InvalidRequestFormat").times(3));
     let _replica = cluster.start();
     pass(12).await;
@@ -181,50 +181,50 @@ async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
     assert_eq!(cluster.requests().0, 1);
 }
 
-/// What was rejected is tried one by one, more than one batch may try.
+/// Rejected routes are retried one by one, and there are more of them than a batch may retry.
 #[tokio::test(start_paused = true)]
-async fn when_everything_was_rejected_and_no_longer_is_what_is_called_done_is_there() {
+async fn routes_reported_as_created_exist_after_rejections() {
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 60));
     let routes = cluster.session().await.routes;
-    let create = cluster.wanted().into_iter().map(|route| (String::new(), route)).collect();
+    let create = cluster.required_routes().into_iter().map(|route| (String::new(), route)).collect();
     let changes = RouteChanges { create, ..RouteChanges::default() };
     cluster.add_fault_of_writes(Fault::refuse(400, "InvalidRequestFormat"));
     for _ in 0..5 {
         assert!(routes.apply_routes("", &changes).await.created.iter().all(Result::is_err));
     }
-    cluster.world.azure().faults().clear();
+    cluster.cloud.azure().faults().clear();
     for _ in 0..2 {
         let created = routes.apply_routes("", &changes).await.created;
-        assert_eq!(created.iter().filter(|answer| answer.is_ok()).count(), cluster.routes().len());
+        assert_eq!(created.iter().filter(|result| result.is_ok()).count(), cluster.routes().len());
     }
     assert_eq!(cluster.routes().len(), 60);
 }
 
-/// A Node is deleted and registers anew, with another pod CIDR, while its route is being written.
+/// A Node is deleted and registers again with another pod CIDR while its route is being written.
 #[tokio::test(start_paused = true)]
-async fn a_route_of_a_former_node_is_none_of_its_successor() {
+async fn a_route_of_a_former_node_does_not_count_for_its_successor() {
     let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 1, 2), slow());
     cluster.join();
     let _replica = cluster.start();
     pass(5).await;
-    let mut node = cluster.world.uninitialized_nodes().remove(0);
+    let mut node = cluster.cloud.uninitialized_nodes().remove(0);
     let name = node.metadata.name.clone().unwrap();
     cluster.server.delete::<Node>("", &name);
     let spec = node.spec.as_mut().unwrap();
     (spec.pod_cidr, spec.pod_cidrs) = (Some("100.64.77.0/24".into()), Some(vec!["100.64.77.0/24".into()]));
     cluster.server.create::<Node>(&node);
-    // The next write takes its time before it shows.
+    // The next write takes effect after a delay.
     cluster.add_fault_of_writes(Fault::new(Effect::Delay(Duration::from_secs(10))).times(1));
     for _ in 0..60 {
         pass(1).await;
         cluster.assert_truthful();
     }
-    cluster.assert_converged("registered anew");
+    cluster.assert_converged("registered again");
 }
 
-/// Nothing but the table's own 404 says that there is no table, and no list of machines takes a route away.
+/// Only the table's own 404 proves that there is no table, and no list of machines removes a route.
 #[tokio::test(start_paused = true)]
-async fn no_list_and_no_missing_group_takes_routes_away() {
+async fn false_lists_and_missing_groups_remove_no_routes() {
     let group = |path: &str| Fault::refuse(404, "ResourceGroupNotFound").method("GET").path(path);
     let lists = ["virtualMachineScaleSets", "virtualMachines", "networkInterfaces"].map(|kind| format!("*/{kind}"));
     let empty = lists.iter().map(|path| Fault::new(Effect::EmptyList).path(path));
@@ -239,13 +239,13 @@ async fn no_list_and_no_missing_group_takes_routes_away() {
             replica = cluster.start();
         }
         let when = format!("{fault:?}, restarted: {restarted}");
-        cluster.world.azure().add_fault(fault);
+        cluster.cloud.azure().add_fault(fault);
         for _ in 0..10 {
             pass(60).await;
             let now = cluster.routes();
             assert!(before.iter().all(|(name, hop)| now.get(name) == Some(hop)), "{when}: {now:?}");
         }
-        cluster.world.azure().faults().clear();
+        cluster.cloud.azure().faults().clear();
         churn(&cluster);
         pass(60).await;
         cluster.assert_converged(&when);
@@ -254,10 +254,10 @@ async fn no_list_and_no_missing_group_takes_routes_away() {
     }
 }
 
-/// Nodes come and go for an hour: none of it is somebody else's doing. Then somebody else deletes a route, sends one elsewhere and adds one:
-/// told once each, counted, and put right.
+/// Nodes are added and removed for an hour, which is not reported as drift. Then another writer deletes a route, changes one and adds one:
+/// each change is reported once, counted and reverted.
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_does_to_routes_is_told_counted_and_put_right() {
+async fn external_route_changes_are_reported_counted_and_reverted() {
     let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 4)));
     cluster.join();
     let replica = cluster.start();
@@ -270,24 +270,24 @@ async fn what_somebody_else_does_to_routes_is_told_counted_and_put_right() {
     assert_eq!(cluster.drifted(), Vec::<String>::new());
     let mut table = cluster.table();
     let routes = table["properties"]["routes"].as_array_mut().unwrap();
-    let gone = routes.remove(0);
+    let deleted_route = routes.remove(0);
     routes[1]["properties"]["nextHopIpAddress"] = routes[0]["properties"]["nextHopIpAddress"].clone();
     routes.push(route("nobody____1006420024", "100.64.200.0/24", "10.0.0.9"));
-    cluster.world.azure().put_document(table).unwrap();
+    cluster.cloud.azure().put_document(table).unwrap();
     cluster.requests();
     pass(900).await;
-    cluster.assert_converged("put right");
+    cluster.assert_converged("reverted");
     assert_eq!(cluster.requests().0, 1, "one write for all");
     for change in ["deleted", "changed", "added"] {
         let counted = replica.metrics.route_drift_total.with_label_values(&[change]).get();
         assert!((counted - 1.0).abs() < f64::EPSILON, "{change}: {counted}");
     }
-    let told = cluster.drifted();
-    assert_eq!(told.len(), 2, "the one to nobody has no Node that could be told: {told:?}");
-    let cidr = gone["properties"]["addressPrefix"].as_str().unwrap();
-    let deleted = format!("somebody else deleted route for {cidr} of Node ");
-    assert!(told.iter().any(|message| message.starts_with(&deleted)), "{told:?}");
+    let messages = cluster.drifted();
+    assert_eq!(messages.len(), 2, "the added route has no Node for an event: {messages:?}");
+    let cidr = deleted_route["properties"]["addressPrefix"].as_str().unwrap();
+    let deleted = format!("another writer deleted route for {cidr} of Node ");
+    assert!(messages.iter().any(|message| message.starts_with(&deleted)), "{messages:?}");
     let is_whole =
-        |message: &String| message.contains(" between 2026-01-01T01:") && message.ends_with("Z; it is put right now");
-    assert!(told.iter().all(is_whole), "{told:?}");
+        |message: &String| message.contains(" between 2026-01-01T01:") && message.ends_with("Z; the change is reverted now");
+    assert!(messages.iter().all(is_whole), "{messages:?}");
 }

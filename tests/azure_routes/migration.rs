@@ -1,4 +1,4 @@
-//! Leader migration: what a controller writes is asked of its own lease.
+//! Leader migration: each controller writes under its own lease.
 
 use cloud_controller_manager::sandbox::azure::topology::{Pool, PoolKind, Topology};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -1,4 +1,4 @@
-//! What stands in the table.
+//! Contents of the route table.
 
 use std::net::IpAddr;
 
@@ -11,25 +11,25 @@ use serde_json::json;
 
 use crate::azure_routes::cluster::{Cluster, cidrs, pass, route};
 
-/// With so many nodes.
+/// Creates a cluster with so many Nodes.
 fn cluster(nodes: u32) -> Cluster {
     Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", nodes)))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_table_is_made_with_the_configured_tags_and_tags_are_kept() {
+async fn a_created_table_has_configured_tags_and_keeps_foreign_ones() {
     let mut cluster = cluster(2);
     cluster.config["tags"] = json!("team=net");
-    cluster.world.azure().delete_document(&cluster.table_id());
+    cluster.cloud.azure().delete_document(&cluster.table_id());
     cluster.join();
     let _replica = cluster.start();
     pass(60).await;
-    cluster.assert_converged("made");
+    cluster.assert_converged("created");
     let table = cluster.table();
     assert_eq!((&table["location"], &table["tags"]), (&json!("eastus"), &json!({"team": "net"})));
     assert_eq!(cluster.requests().0, 1, "table, tags and routes in one write");
 
-    cluster.world.azure().change_document(&cluster.table_id(), |table| table["tags"] = json!({"own": "1"}));
+    cluster.cloud.azure().change_document(&cluster.table_id(), |table| table["tags"] = json!({"own": "1"}));
     pass(600).await;
     assert_eq!(cluster.table()["tags"], json!({"own": "1", "team": "net"}));
     assert_eq!(cluster.requests().0, 1);
@@ -41,11 +41,11 @@ async fn a_changed_address_of_a_node_changes_its_route() {
     let _replica = cluster.converge().await;
     let name = cluster.server.list::<Node>()[0].metadata.name.clone().unwrap();
     let address: IpAddr = "10.224.7.7".parse().unwrap();
-    cluster.world.move_address(&name, address).unwrap();
+    cluster.cloud.move_address(&name, address).unwrap();
     cluster.server.update_with("", &name, |node: &mut Node| {
-        for known in node.status.iter_mut().flat_map(|status| status.addresses.iter_mut().flatten()) {
-            if known.type_ == "InternalIP" {
-                known.address = address.to_string();
+        for current in node.status.iter_mut().flat_map(|status| status.addresses.iter_mut().flatten()) {
+            if current.type_ == "InternalIP" {
+                current.address = address.to_string();
             }
         }
     });
@@ -56,15 +56,15 @@ async fn a_changed_address_of_a_node_changes_its_route() {
     assert_eq!(cluster.requests().0, 1);
 }
 
-/// Single-stack programs called routes like their Nodes; so may anybody.
+/// Single-stack programs named routes like their Nodes, and so may any other program.
 #[tokio::test(start_paused = true)]
-async fn a_strangers_route_keeps_its_name_even_when_that_is_a_nodes() {
+async fn a_foreign_route_keeps_its_name_that_equals_a_nodes_name() {
     let cluster = cluster(2);
-    let nodes = cluster.world.nodes();
+    let nodes = cluster.cloud.nodes();
     let named = |at: usize| nodes[at].metadata.name.clone().unwrap();
     let theirs = route(&named(0), "192.168.0.0/16", "10.224.9.9");
     let own = route(&named(1), &cidrs(&nodes[1])[0], "10.224.0.5");
-    cluster.world.azure().change_document(&cluster.table_id(), |table| {
+    cluster.cloud.azure().change_document(&cluster.table_id(), |table| {
         table["properties"]["routes"] = json!([theirs.clone(), own.clone()]);
     });
     cluster.join();
@@ -79,7 +79,7 @@ async fn a_strangers_route_keeps_its_name_even_when_that_is_a_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_table_in_the_configuration_it_is_said_what_to_do() {
+async fn no_route_is_written_without_a_table_in_the_configuration() {
     let mut cluster = cluster(1);
     cluster.config["routeTableName"] = json!("");
     cluster.join();

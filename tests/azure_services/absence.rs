@@ -1,9 +1,9 @@
-//! Lists that lie: at any moment of what a Service goes through, one kind of list is empty, lacks something, or is answered with a 404 of
-//! ARM's or of a proxy's. Nothing of anybody else changes, no finalizer goes before what it guards, and in the end there is what there
-//! would be without the lie.
+//! False lists: at any step of a Service, one kind of list is empty or incomplete, or its response is a 404 of ARM or of a proxy. Resources
+//! of others do not change, no finalizer is removed before the resources that it guards, and the final state is the same as without the
+//! false list.
 //!
-//! In CI each kind of Service, act and list meets one of the lies at its first two reads, in a process that has just started or in one that
-//! has not. With `CCM_SOAK_SECONDS` set both meet all of them at every read, also lies that last.
+//! In CI each kind of Service, act and list meets one kind of lie at its first two reads, in a process that has just started or in one that
+//! has not. With `CCM_SOAK_SECONDS` set, both processes meet all kinds at every read, also lies that last.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{BALANCERS, Cluster, Life, PATIENCE, addresses, alone, is_ready},
+    cluster::{BALANCERS, Cluster, Manager, TIMEOUT, addresses, is_ready, run_paused},
     crash::{ACTS, Act, Kind, SHARED, act},
     documents::{State, differences, unordered},
     services::{annotate, dual_stack, external, internal, pinned},
@@ -22,33 +22,33 @@ use crate::azure_services::{
 const LIES: [Lie; 4] = [Lie::Empty, Lie::Partial, Lie::NoGroup, Lie::Page];
 const LISTS: [&str; 5] =
     ["loadBalancers", "publicIPAddresses", "virtualMachineScaleSets", "virtualMachines", "networkInterfaces"];
-/// All that was listed is too old by then.
+/// Longer than lists stay in the cache.
 const LONG: Duration = Duration::from_secs(200);
-/// The longest that a list lies in one go.
+/// Time during which the state is checked after the act.
 const LIED: Duration = Duration::from_secs(600);
 
-/// What is done, and what is answered instead of the truth.
+/// An act, and the false response during it.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     kind: Kind,
     act: Act,
     list: &'static str,
     lie: Lie,
-    /// Whether the process has just started, and remembers nothing.
+    /// Whether the process has just started, with an empty cache.
     restarted: bool,
-    /// Whether it goes on for a while.
+    /// Whether later lists of the kind are false, too.
     lasting: bool,
 }
 
-/// The lists that are lied about: with a private link service only those that it adds something to.
+/// Returns the lists that become false: with a private link service, only those that it affects.
 fn lists(kind: Kind) -> &'static [&'static str] {
     if kind == Kind::PrivateLink { &["privateLinkServices", "loadBalancers"] } else { &LISTS }
 }
 
-/// The way out of the cluster, which nobody may take away: an outbound rule on the shared load balancer.
+/// Adds a foreign outbound rule to the shared load balancer: it is the cluster's egress, which must remain.
 fn add_egress(cluster: &Cluster) {
     let address = cluster.put_public_ip("egress", "52.1.2.4");
-    let balancer = cluster.balancers().into_iter().find(|one| one["name"] == "kubernetes").unwrap();
+    let balancer = cluster.balancers().into_iter().find(|balancer| balancer["name"] == "kubernetes").unwrap();
     let id = balancer["id"].as_str().unwrap().to_owned();
     let part = |list: &str| format!("{id}/{list}/egress");
     let (frontend, pool) = (part("frontendIPConfigurations"), part("backendAddressPools"));
@@ -71,8 +71,8 @@ fn add_egress(cluster: &Cluster) {
     assert!(changed);
 }
 
-/// Everything before `last` has happened, long ago, beside others.
-async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
+/// Prepares a cluster with other Services, in which the acts before `last` happened long ago.
+async fn prepared(kind: Kind, last: Act) -> (Cluster, Manager) {
     let cluster = Cluster::with_two_nodes();
     cluster.put_public_ip("theirs", SHARED);
     cluster.create(&external("other"));
@@ -80,20 +80,20 @@ async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
     if kind == Kind::Shared {
         cluster.create(&pinned("base", SHARED, 80));
     }
-    let life = cluster.serve(&[]).await;
+    let manager = cluster.serve(&[]).await;
     add_egress(&cluster);
     tokio::time::sleep(LONG).await;
     for earlier in ACTS.into_iter().take_while(|earlier| *earlier != last) {
         act(&cluster, kind, earlier);
         tokio::time::sleep(LONG).await;
     }
-    (cluster, life)
+    (cluster, manager)
 }
 
-/// What is not the Service's: parts of load balancers, public IPs, security rules about addresses of others.
+/// Returns what does not belong to `web`: parts of load balancers, public IPs, and security rules about addresses of others.
 fn foreign(cluster: &Cluster) -> BTreeMap<String, Value> {
     let others: Vec<String> =
-        cluster.services().iter().filter(|one| one.metadata.name.as_deref() != Some("web")).map(base).collect();
+        cluster.services().iter().filter(|service| service.metadata.name.as_deref() != Some("web")).map(base).collect();
     let is_foreign = |name: &str| ["egress", "theirs"].contains(&name) || others.iter().any(|base| name.contains(base));
     let mut found = BTreeMap::new();
     for document in cluster.balancers() {
@@ -109,10 +109,14 @@ fn foreign(cluster: &Cluster) -> BTreeMap<String, Value> {
             found.insert(text(&document["id"]), json!(document["properties"]["ipAddress"]));
         }
     }
-    let reached: Vec<String> =
-        cluster.services().iter().filter(|one| one.metadata.name.as_deref() != Some("web")).flat_map(addresses).collect();
+    let other_addresses: Vec<String> = cluster
+        .services()
+        .iter()
+        .filter(|service| service.metadata.name.as_deref() != Some("web"))
+        .flat_map(addresses)
+        .collect();
     for group in cluster.security_groups() {
-        for address in reached.iter().filter(|address| *address != SHARED) {
+        for address in other_addresses.iter().filter(|address| *address != SHARED) {
             let rules = group["properties"]["securityRules"].as_array().unwrap().iter();
             let about = rules.filter(|rule| rule["properties"].to_string().contains(&format!("\"{address}\"")));
             let about: Vec<Value> = about.map(|rule| rule["name"].clone()).collect();
@@ -122,11 +126,11 @@ fn foreign(cluster: &Cluster) -> BTreeMap<String, Value> {
     found
 }
 
-/// All that was there is there, as it was. ARM may have filled in defaults.
-fn assert_same(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, told: &str) {
+/// Asserts that everything in `before` exists unchanged. ARM may have added defaults.
+fn assert_same(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, context: &str) {
     for (id, was) in before {
         let is = now.get(id);
-        assert!(is.is_some_and(|is| covers(is, was)), "{told}: {id} was {was}, and is {is:?}");
+        assert!(is.is_some_and(|is| covers(is, was)), "{context}: {id} was {was}, and is {is:?}");
     }
 }
 
@@ -146,7 +150,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Without what a write of the whole document or of others' parts changes, and without members.
+/// Returns properties without members and without fields that change when the document or parts of others are written.
 fn bare(properties: &Value) -> Value {
     let mut bare = properties.clone();
     for field in ["etag", "provisioningState", "loadBalancingRules", "outboundRules", "backendIPConfigurations"] {
@@ -155,14 +159,14 @@ fn bare(properties: &Value) -> Value {
     bare
 }
 
-/// What the names of a Service's parts contain.
+/// Returns the base of the names of a Service's parts.
 fn base(service: &Service) -> String {
     let mut base = format!("a{}", service.metadata.uid.clone().unwrap_or_default().replace('-', ""));
     base.truncate(32);
     base
 }
 
-/// Parts of load balancers and public IPs that are named after the Service.
+/// Returns parts of load balancers and public IPs that are named after the Service.
 fn parts(cluster: &Cluster, base: &str) -> Vec<String> {
     let balancers = cluster.balancers();
     let parts = balancers.iter().flat_map(|document| document["properties"].as_object().unwrap().values());
@@ -178,49 +182,49 @@ fn statuses(cluster: &Cluster) -> Vec<(Option<String>, usize)> {
 type Outcome = (State, Vec<(Option<String>, usize)>);
 
 fn undisturbed(kind: Kind, last: Act) -> Outcome {
-    alone(async {
-        let (cluster, life) = prepared(kind, last).await;
+    run_paused(async {
+        let (cluster, manager) = prepared(kind, last).await;
         act(&cluster, kind, last);
         cluster.quiet_for(2 * LONG).await;
-        life.stop().await;
+        manager.stop().await;
         (unordered(&cluster), statuses(&cluster))
     })
 }
 
-/// Lies at the `nth` list of the kind. Answers whether there were so many, and what there is in the end.
+/// Makes the `nth` list of the kind false. Returns whether that list was read, and the final state.
 fn deceived(case: Case, nth: usize) -> (bool, Outcome) {
     let Case { kind, act: last, list, lie, restarted, lasting } = case;
-    alone(async {
-        let (cluster, mut life) = prepared(kind, last).await;
+    run_paused(async {
+        let (cluster, mut manager) = prepared(kind, last).await;
         let before = foreign(&cluster);
         let web = cluster.service("web").as_ref().map(base);
         if restarted {
-            life.kill();
-            life = cluster.start_deceived(list, lie, nth, lasting);
+            manager.kill();
+            manager = cluster.start_deceived(list, lie, nth, lasting);
         } else {
-            life.wire.deceive(list, lie, nth, lasting);
+            manager.wire.deceive(list, lie, nth, lasting);
         }
         act(&cluster, kind, last);
-        let told = format!("{case:?}, list {nth}");
+        let context = format!("{case:?}, list {nth}");
         let began = tokio::time::Instant::now();
         while began.elapsed() < LIED {
-            // The first tries are close to each other.
+            // The first attempts follow each other closely.
             let step = if began.elapsed() < Duration::from_secs(40) { 1 } else { 10 };
             tokio::time::sleep(Duration::from_secs(step)).await;
-            assert_same(&before, &foreign(&cluster), &told);
+            assert_same(&before, &foreign(&cluster), &context);
             if let Some(base) = web.as_ref().filter(|_| cluster.service("web").is_none()) {
-                assert_eq!(parts(&cluster, base), Vec::<String>::new(), "{told}: the finalizer went too early");
+                assert_eq!(parts(&cluster, base), Vec::<String>::new(), "{context}: the finalizer was removed too early");
             }
         }
-        let has_lied = life.wire.truth();
-        let done = |cluster: &Cluster| match last {
+        let has_lied = manager.wire.truth();
+        let is_done = |cluster: &Cluster| match last {
             Act::Delete => cluster.service("web").is_none(),
             _ => cluster.services().iter().all(is_ready),
         };
-        cluster.until(&told, PATIENCE, done).await;
+        cluster.until(&context, TIMEOUT, is_done).await;
         cluster.quiet_for(4 * LONG).await;
-        assert_same(&before, &foreign(&cluster), &told);
-        life.stop().await;
+        assert_same(&before, &foreign(&cluster), &context);
+        manager.stop().await;
         (has_lied, (unordered(&cluster), statuses(&cluster)))
     })
 }
@@ -229,30 +233,30 @@ fn is_soak() -> bool {
     std::env::var_os("CCM_SOAK_SECONDS").is_some()
 }
 
-/// The lies that a list tells: all of them, or in CI one, another one in each case.
+/// Returns the kinds of lies to play: all, or in CI one, which differs from case to case.
 fn lies(index: usize) -> Vec<Lie> {
     if is_soak() { LIES.to_vec() } else { vec![LIES[index % LIES.len()]] }
 }
 
 fn sweep(kind: Kind) {
-    let (mut index, mut told) = (kind as usize, 0);
+    let (mut index, mut lie_count) = (kind as usize, 0);
     for last in ACTS {
         let expected = undisturbed(kind, last);
         for list in lists(kind).iter().copied() {
             for restarted in [false, true] {
                 index += 1;
-                // In CI every other one.
+                // In CI, every second case.
                 let is_due = is_soak() || (index / 2 + usize::from(restarted)) % 2 == 0;
                 for lie in lies(index).into_iter().filter(|_| is_due) {
                     for lasting in [false, true].into_iter().take(if is_soak() { 2 } else { 1 }) {
-                        told += at_every_list(Case { kind, act: last, list, lie, restarted, lasting }, &expected);
+                        lie_count += at_every_list(Case { kind, act: last, list, lie, restarted, lasting }, &expected);
                     }
                 }
             }
         }
     }
-    assert!(told > 0, "{kind:?}: no list was read");
-    println!("{kind:?}: {told} lies");
+    assert!(lie_count > 0, "{kind:?}: no list was read");
+    println!("{kind:?}: {lie_count} lies");
 }
 
 fn at_every_list(case: Case, expected: &Outcome) -> usize {
@@ -271,64 +275,64 @@ fn at_every_list(case: Case, expected: &Outcome) -> usize {
 }
 
 #[test]
-fn no_list_harms_an_external_service_or_others() {
+fn false_lists_do_not_harm_external_services() {
     sweep(Kind::External);
 }
 
 #[test]
-fn no_list_harms_an_internal_service_or_others() {
+fn false_lists_do_not_harm_internal_services() {
     sweep(Kind::Internal);
 }
 
 #[test]
-fn no_list_harms_a_dual_stack_service_or_others() {
+fn false_lists_do_not_harm_dual_stack_services() {
     sweep(Kind::DualStack);
 }
 
 #[test]
-fn no_list_harms_a_local_service_or_others() {
+fn false_lists_do_not_harm_local_services() {
     sweep(Kind::Local);
 }
 
 #[test]
-fn no_list_harms_a_service_with_a_private_link_service_or_others() {
+fn false_lists_do_not_harm_private_link_services() {
     sweep(Kind::PrivateLink);
 }
 
 #[test]
-fn no_list_harms_services_on_a_shared_public_ip_or_others() {
+fn false_lists_do_not_harm_services_on_a_shared_public_ip() {
     sweep(Kind::Shared);
 }
 
-/// Its public IP is there, and nothing refers to it yet.
+/// The Service is changed and deleted while its public IP exists and no resource refers to it yet.
 #[test]
-fn a_service_that_changes_and_goes_leaves_no_address_though_no_list_shows_it() {
-    let turned = |service: &mut Service| annotate(service, "azure-load-balancer-internal", Some("true"));
-    let halved = |service: &mut Service| {
+fn a_deleted_service_leaves_no_address_despite_false_lists() {
+    let make_internal = |service: &mut Service| annotate(service, "azure-load-balancer-internal", Some("true"));
+    let make_single_stack = |service: &mut Service| {
         let spec = service.spec.as_mut().unwrap();
         (spec.ip_family_policy, spec.ip_families) = (Some("SingleStack".to_owned()), Some(vec!["IPv4".to_owned()]));
     };
-    let changes: [(_, fn(&mut Service)); 2] = [(external("web"), turned), (dual_stack("web"), halved)];
+    let changes: [(_, fn(&mut Service)); 2] = [(external("web"), make_internal), (dual_stack("web"), make_single_stack)];
     for (lasting, lie) in [(false, Lie::Empty), (true, Lie::Empty), (true, Lie::Partial)] {
         for (service, change) in &changes {
-            alone(async {
+            run_paused(async {
                 let cluster = Cluster::with_two_nodes();
                 let refusal = Fault::refuse(503, "ServiceUnavailable").class(Class::Write).resource_type(BALANCERS);
                 cluster.azure().add_fault(refusal);
-                let life = cluster.start();
+                let manager = cluster.start();
                 let base = base(&cluster.create(service));
                 let families = 1 + usize::from(service.spec.as_ref().unwrap().ip_family_policy.is_some());
                 let all_made = |cluster: &Cluster| parts(cluster, &base).len() == families;
-                cluster.until("its public IPs", PATIENCE, all_made).await;
-                life.kill();
+                cluster.until("its public IPs", TIMEOUT, all_made).await;
+                manager.kill();
                 cluster.azure().faults().clear();
                 cluster.change("web", change);
                 cluster.delete("web");
-                let life = cluster.start_deceived("publicIPAddresses", lie, 1, lasting);
-                cluster.until_gone(PATIENCE).await;
+                let manager = cluster.start_deceived("publicIPAddresses", lie, 1, lasting);
+                cluster.until_all_deleted(TIMEOUT).await;
                 assert_eq!(parts(&cluster, &base), Vec::<String>::new(), "{lie:?}, for long: {lasting}");
-                assert!(life.wire.truth(), "no list was read");
-                life.kill();
+                assert!(manager.wire.truth(), "no list was read");
+                manager.kill();
             });
         }
     }

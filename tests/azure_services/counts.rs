@@ -1,4 +1,4 @@
-//! What changes of Services cost: writes of each kind of document, of a cluster of ten machines.
+//! Costs of changes of Services: writes of each kind of document, in a cluster of ten machines.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class};
 use k8s_openapi::api::core::v1::Service;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, is_ready, ten_nodes},
+    cluster::{Cluster, is_ready, run_paused, ten_nodes},
     services::{annotate, dual_stack, external, internal, with},
     several::{self, CONFIGURATIONS, INTERNAL},
 };
@@ -36,27 +36,27 @@ fn count_writes(cluster: &Cluster) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Asserts what `act` makes a manager write that serves these Services, and that nothing else is written.
-async fn assert_writes(what: &str, cluster: Cluster, served: &[Service], act: fn(&Cluster), bounds: &[Bound]) {
-    let (cluster, _life) = cluster.serving(served).await;
+/// Asserts the writes of a manager that serves these Services after `act`, and that it sends no others.
+async fn assert_writes(name: &str, cluster: Cluster, served: &[Service], act: fn(&Cluster), bounds: &[Bound]) {
+    let (cluster, _manager) = cluster.serving(served).await;
     cluster.azure().clear_requests();
     act(&cluster);
     cluster.settle().await;
-    assert!(cluster.services().iter().all(is_ready), "{what}: {:?}", cluster.writes());
+    assert!(cluster.services().iter().all(is_ready), "{name}: {:?}", cluster.writes());
     let counts = count_writes(&cluster);
     let is_met = |(write, least, most): &Bound| (*least..=*most).contains(&counts.get(*write).copied().unwrap_or_default());
     let is_listed = |written: &String| bounds.iter().any(|(write, ..)| *written == *write);
-    assert!(bounds.iter().all(is_met) && counts.keys().all(is_listed), "{what}: {counts:?} instead of {bounds:?}");
+    assert!(bounds.iter().all(is_met) && counts.keys().all(is_listed), "{name}: {counts:?} instead of {bounds:?}");
 }
 
-/// What is there before, what happens then, and what it costs.
+/// Name, cluster, Services that are served before, act, and the bounds of the writes.
 type Row = (&'static str, fn() -> Cluster, Vec<Service>, fn(&Cluster), Vec<Bound>);
 
 const MEMBERS: [Bound; 2] = [(INSTANCES, 10, 10), (MODELS, 1, 1)];
 const ONE_OF_EACH: [Bound; 3] = [(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
 const TWO_BALANCERS: [Bound; 2] = [(PUT_PUBLIC_IPS, 1, 1), (PUT_BALANCERS, 2, 2)];
 
-/// Services on the first of two load balancers; those that are called `s` and a number move to the second one.
+/// Returns a row in which ten Services, `s0` to `s9`, move from the first load balancer to the second.
 fn moving() -> Row {
     let on = |service: Service, entry: &str| with(service, CONFIGURATIONS, entry);
     let moving = (0..10).map(|index| on(external(&format!("s{index}")), "kubernetes"));
@@ -73,11 +73,12 @@ fn moving() -> Row {
 fn changes_of_services_cost_few_writes() {
     let create: fn(&Cluster) = |cluster| drop(cluster.create(&external("web")));
     let open: fn(&Cluster) = |cluster| cluster.change("web", |service| annotate(service, INTERNAL, None));
-    let beside = || vec![internal("web"), internal("inside"), external("first")];
-    let linked = with(with(internal("web"), "azure-pls-create", "true"), "azure-disable-load-balancer-floating-ip", "true");
-    let links = [("DELETE privatelinkservices", 1, 1), ("PUT privatelinkservices", 1, 1), (PUT_GROUPS, 1, 2)];
+    let three_services = || vec![internal("web"), internal("inside"), external("first")];
+    let with_private_link =
+        with(with(internal("web"), "azure-pls-create", "true"), "azure-disable-load-balancer-floating-ip", "true");
+    let private_links = [("DELETE privatelinkservices", 1, 1), ("PUT privatelinkservices", 1, 1), (PUT_GROUPS, 1, 2)];
     let two_public_ips = [(PUT_PUBLIC_IPS, 2, 2), (PUT_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
-    let gone = [(DELETE_PUBLIC_IPS, 1, 1), (DELETE_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
+    let deleted = [(DELETE_PUBLIC_IPS, 1, 1), (DELETE_BALANCERS, 1, 1), (PUT_GROUPS, 1, 1)];
     let moved = [(DELETE_BALANCERS, 1, 1), (INSTANCES, 10, 20), (MODELS, 1, 2)];
     let all = |bounds: [&[Bound]; 2]| bounds.concat();
     let rows: [Row; 8] = [
@@ -90,20 +91,26 @@ fn changes_of_services_cost_few_writes() {
             |cluster| drop(cluster.create(&dual_stack("web"))),
             all([&two_public_ips, &MEMBERS]),
         ),
-        ("the last one goes", cluster, vec![external("web")], |cluster| cluster.delete("web"), all([&gone, &MEMBERS])),
-        ("an internal one becomes external", cluster, beside(), open, all([&TWO_BALANCERS, &[(PUT_GROUPS, 1, 1)]])),
+        (
+            "the last one is deleted",
+            cluster,
+            vec![external("web")],
+            |cluster| cluster.delete("web"),
+            all([&deleted, &MEMBERS]),
+        ),
+        ("an internal one becomes external", cluster, three_services(), open, all([&TWO_BALANCERS, &[(PUT_GROUPS, 1, 1)]])),
         // Its load balancer is deleted and another one created.
         ("a single one becomes external", cluster, vec![internal("web")], open, all([&ONE_OF_EACH, &moved])),
         (
             "its private link service moves with it",
             cluster,
-            vec![linked, internal("inside"), external("first")],
+            vec![with_private_link, internal("inside"), external("first")],
             open,
-            all([&TWO_BALANCERS, &links]),
+            all([&TWO_BALANCERS, &private_links]),
         ),
         moving(),
     ];
-    for (what, cluster, served, act, bounds) in rows {
-        alone(async { assert_writes(what, cluster(), &served, act, &bounds).await });
+    for (name, cluster, served, act, bounds) in rows {
+        run_paused(async { assert_writes(name, cluster(), &served, act, &bounds).await });
     }
 }

@@ -1,5 +1,5 @@
-//! The process is killed before and after each request to ARM that a change of a Service takes, and started again: what is in the cloud
-//! then is what there would be without the crash.
+//! The process is killed before and after each request to ARM that a change of a Service needs, and restarted. The cloud is then the same
+//! as without the crash.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
+    cluster::{Cluster, Manager, TIMEOUT, addresses, is_ready, run_paused, two_nodes},
     documents::{State, differences, exact, unordered},
     services::{dual_stack, external, internal, local, pinned, set_port, with},
     several,
@@ -24,15 +24,15 @@ pub(crate) enum Kind {
     DualStack,
     /// With endpoints on some nodes, for some sources.
     Local,
-    /// Beside another Service on a public IP that somebody else made.
+    /// Next to another Service on a public IP that a user created.
     Shared,
-    /// With a private link service, to which others have connected before it goes.
+    /// With a private link service, which has connections when it is deleted.
     PrivateLink,
     /// Without floating IP: security rules lead to machines.
     Machines,
-    /// It comes with a load balancer of its own, moves to that of others, and its Nodes with it.
+    /// On its own load balancer at first. The update moves it to another one, and its Nodes follow.
     Several,
-    /// The same, with another address at the change, so that it is made anew.
+    /// With a private link service that the update recreates, because the address changes.
     MovedLink,
 }
 
@@ -49,13 +49,13 @@ type Statuses = Vec<(Option<String>, Vec<String>)>;
 /// Documents and statuses.
 type Outcome = (State, Statuses);
 
-/// What members of back-end pools are.
+/// Field that selects the kind of backend pool members.
 const POOLS: &str = "loadBalancerBackendPoolConfigurationType";
-/// Whether it is switched off.
+/// Annotation that disables floating IP.
 const FLOATING_IP: &str = "azure-disable-load-balancer-floating-ip";
-/// The address of the public IP that somebody else made.
+/// Address of the public IP that a user created.
 pub(crate) const SHARED: &str = "52.1.2.3";
-/// All that a change takes is over by then.
+/// Longer than all work of a change takes.
 const LONG: Duration = Duration::from_secs(60);
 
 fn service(kind: Kind) -> Service {
@@ -92,7 +92,7 @@ pub(crate) fn act(cluster: &Cluster, kind: Kind, act: Act) {
     }
 }
 
-/// Every write is an operation with a poll or two.
+/// Creates a cluster in which every write is an operation with one or two polls.
 fn cluster(kind: Kind) -> Cluster {
     let takes = Latency { respond: Duration::ZERO, operation: Duration::from_millis(300) };
     let options = AzureOptions { latencies: Latencies::writes(takes), ..AzureOptions::default() };
@@ -109,7 +109,7 @@ fn cluster(kind: Kind) -> Cluster {
     cluster
 }
 
-/// Somebody else's private endpoints reach the Service through its private link service.
+/// Connects private endpoints of another subscription to each private link service.
 fn connect(cluster: &Cluster) {
     for link in cluster.azure().documents_of("Microsoft.Network/privateLinkServices") {
         for name in ["one", "two", "three"] {
@@ -121,10 +121,10 @@ fn connect(cluster: &Cluster) {
     }
 }
 
-/// Everything before `last` has happened.
-async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
+/// Prepares a cluster in which the acts before `last` have happened.
+async fn prepared(kind: Kind, last: Act) -> (Cluster, Manager) {
     let cluster = cluster(kind);
-    let life = cluster.start();
+    let manager = cluster.start();
     tokio::time::sleep(LONG).await;
     for earlier in ACTS.into_iter().take_while(|earlier| *earlier != last) {
         act(&cluster, kind, earlier);
@@ -133,60 +133,60 @@ async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
     if last != Act::Create {
         connect(&cluster);
     }
-    (cluster, life)
+    (cluster, manager)
 }
 
-/// What is in the cloud and in the status of Services.
+/// Returns the cloud and the addresses in the statuses of Services.
 fn result(cluster: &Cluster) -> Outcome {
     let status = |service: &Service| (service.metadata.name.clone(), addresses(service));
     (unordered(cluster), cluster.services().iter().map(status).collect())
 }
 
-/// What it comes to without a crash.
+/// Returns the outcome without a crash.
 fn undisturbed(kind: Kind, last: Act) -> Outcome {
-    alone(async {
-        let (cluster, life) = prepared(kind, last).await;
+    run_paused(async {
+        let (cluster, manager) = prepared(kind, last).await;
         let before = exact(&cluster);
         act(&cluster, kind, last);
         cluster.quiet_for(2 * LONG).await;
         assert!(cluster.services().iter().all(is_ready));
         assert_ne!(before, exact(&cluster), "{kind:?}: {last:?} writes");
-        life.stop().await;
+        manager.stop().await;
         result(&cluster)
     })
 }
 
-/// Crashes at the `nth` request. Answers whether there were so many, and what there is after a restart.
+/// Crashes at the `nth` request. Returns whether that request was sent, the outcome after a restart, and the writes before the crash.
 fn crashed(kind: Kind, last: Act, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>) {
-    alone(async {
-        let (cluster, life) = prepared(kind, last).await;
+    run_paused(async {
+        let (cluster, manager) = prepared(kind, last).await;
         cluster.azure().clear_requests();
-        life.wire.cut_at(nth, when);
+        manager.wire.cut_at(nth, when);
         act(&cluster, kind, last);
         tokio::time::sleep(LONG).await;
-        let has_crashed = life.wire.is_cut();
-        let made = cluster.writes();
-        life.kill();
-        let life = cluster.start();
-        let done = |cluster: &Cluster| match last {
+        let has_crashed = manager.wire.is_cut();
+        let writes = cluster.writes();
+        manager.kill();
+        let manager = cluster.start();
+        let is_done = |cluster: &Cluster| match last {
             Act::Delete => cluster.service("web").is_none(),
             _ => cluster.services().iter().all(is_ready),
         };
-        cluster.until(&format!("{kind:?}: {last:?}, crash {when:?} request {nth}"), PATIENCE, done).await;
+        cluster.until(&format!("{kind:?}: {last:?}, crash {when:?} request {nth}"), TIMEOUT, is_done).await;
         cluster.quiet_for(2 * LONG).await;
-        life.stop().await;
-        (has_crashed, result(&cluster), made)
+        manager.stop().await;
+        (has_crashed, result(&cluster), writes)
     })
 }
 
-/// How load balancers come to be called otherwise.
+/// A change of configuration that gives load balancers other names.
 #[derive(Debug, Clone, Copy)]
 enum Renaming {
-    /// By their name, with members that are interfaces.
+    /// Another name; pool members are interfaces.
     Interfaces,
-    /// By their name, with members that are addresses.
+    /// Another name; pool members are addresses.
     Addresses,
-    /// The list of several goes, and there is one again.
+    /// The list of several load balancers is removed, and one load balancer remains.
     Entries,
 }
 
@@ -210,37 +210,37 @@ impl Renaming {
     }
 }
 
-/// A Service on a public IP that somebody else made, a dual-stack one and an internal one, on load balancers called `old`.
+/// Prepares a Service on a public IP of a user, a dual-stack one and an internal one, on load balancers called `old`.
 async fn named_old(renaming: Renaming) -> Cluster {
     let cluster = renaming.before(cluster(Kind::Shared));
-    let life = cluster.serve(&[dual_stack("web"), internal("inside")]).await;
+    let manager = cluster.serve(&[dual_stack("web"), internal("inside")]).await;
     cluster.quiet_for(LONG).await;
-    life.stop().await;
+    manager.stop().await;
     cluster.azure().clear_requests();
     renaming.after(cluster)
 }
 
-/// The load balancers get another name at a restart, and the process crashes at the `nth` request from then on; with 0 it does not.
-/// Answers whether there were so many, what there is after another restart, and the writes before the crash.
+/// Renames the load balancers at a restart, and crashes at the `nth` request from then on; 0 means no crash.
+/// Returns whether that request was sent, the outcome after another restart, and the writes before the crash.
 fn renamed(renaming: Renaming, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>) {
-    alone(async {
+    run_paused(async {
         let cluster = named_old(renaming).await;
         let served: Vec<_> = cluster.services().iter().map(addresses).collect();
-        let life = cluster.start();
+        let manager = cluster.start();
         if nth > 0 {
-            life.wire.cut_at(nth, when);
+            manager.wire.cut_at(nth, when);
         }
         tokio::time::sleep(2 * LONG).await;
-        let has_crashed = life.wire.is_cut();
-        let made = cluster.writes();
-        life.kill();
-        let life = cluster.start();
+        let has_crashed = manager.wire.is_cut();
+        let writes = cluster.writes();
+        manager.kill();
+        let manager = cluster.start();
         cluster.quiet_for(5 * LONG).await;
-        assert!(cluster.services().iter().all(is_ready), "{renaming:?}: crash {when:?} request {nth}, after {made:?}");
-        let kept: Vec<_> = cluster.services().iter().map(addresses).collect();
-        assert_eq!(served, kept, "{renaming:?}: crash {when:?} request {nth}, after {made:?}");
-        life.stop().await;
-        (has_crashed, result(&cluster), made)
+        assert!(cluster.services().iter().all(is_ready), "{renaming:?}: crash {when:?} request {nth}, after {writes:?}");
+        let current: Vec<_> = cluster.services().iter().map(addresses).collect();
+        assert_eq!(served, current, "{renaming:?}: crash {when:?} request {nth}, after {writes:?}");
+        manager.stop().await;
+        (has_crashed, result(&cluster), writes)
     })
 }
 
@@ -250,10 +250,10 @@ fn sweep_of_names(renaming: Renaming) {
     let mut crashes = 0;
     for when in [Crash::Before, Crash::After] {
         for nth in 1.. {
-            let (has_crashed, found, made) = renamed(renaming, nth, when);
-            let told = format!("{renaming:?}: crash {when:?} request {nth}, after {made:?}");
-            assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{told}");
-            assert_eq!(expected.1, found.1, "{told}");
+            let (has_crashed, found, writes) = renamed(renaming, nth, when);
+            let context = format!("{renaming:?}: crash {when:?} request {nth}, after {writes:?}");
+            assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{context}");
+            assert_eq!(expected.1, found.1, "{context}");
             if !has_crashed {
                 break;
             }
@@ -271,10 +271,10 @@ fn sweep(kind: Kind) {
         for when in [Crash::Before, Crash::After] {
             let mut points = BTreeSet::new();
             for nth in 1.. {
-                let (has_crashed, found, made) = crashed(kind, last, nth, when);
-                let told = format!("{kind:?}: {last:?}, crash {when:?} request {nth}, after {made:?}");
-                assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{told}");
-                assert_eq!(expected.1, found.1, "{told}");
+                let (has_crashed, found, writes) = crashed(kind, last, nth, when);
+                let context = format!("{kind:?}: {last:?}, crash {when:?} request {nth}, after {writes:?}");
+                assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{context}");
+                assert_eq!(expected.1, found.1, "{context}");
                 if !has_crashed {
                     break;
                 }
@@ -318,7 +318,7 @@ fn a_service_without_floating_ip_survives_crashes() {
 }
 
 #[test]
-fn a_service_that_moves_to_another_load_balancer_survives_crashes() {
+fn a_move_to_another_load_balancer_survives_crashes() {
     sweep(Kind::Several);
 }
 
@@ -328,21 +328,21 @@ fn a_private_link_service_survives_crashes() {
 }
 
 #[test]
-fn a_private_link_service_that_is_made_anew_survives_crashes() {
+fn a_recreated_private_link_service_survives_crashes() {
     sweep(Kind::MovedLink);
 }
 
 #[test]
-fn another_name_of_the_load_balancer_survives_crashes_with_members_by_interface() {
+fn a_new_load_balancer_name_with_interfaces_survives_crashes() {
     sweep_of_names(Renaming::Interfaces);
 }
 
 #[test]
-fn another_name_of_the_load_balancer_survives_crashes_with_members_by_address() {
+fn a_new_load_balancer_name_with_addresses_survives_crashes() {
     sweep_of_names(Renaming::Addresses);
 }
 
 #[test]
-fn going_back_from_several_load_balancers_to_one_survives_crashes() {
+fn a_return_to_one_load_balancer_survives_crashes() {
     sweep_of_names(Renaming::Entries);
 }

@@ -1,4 +1,4 @@
-//! DNS labels of public IPs, those that users create included.
+//! DNS labels of public IPs, including those that users create.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ fn domain_name(cluster: &Cluster, name: &str) -> Value {
 async fn a_public_ip_of_a_user_gets_the_label_of_its_service() {
     let cluster = Cluster::with_two_nodes();
     cluster.put_public_ip("mine", "203.0.113.9");
-    let life = cluster.serve(&[with(with(external("named"), "azure-pip-name", "mine"), LABEL, "shop")]).await;
+    let manager = cluster.serve(&[with(with(external("named"), "azure-pip-name", "mine"), LABEL, "shop")]).await;
     assert_eq!(domain_name(&cluster, "mine"), "shop.eastus.cloudapp.azure.com");
     cluster.remove("named").await;
     cluster.settle().await;
-    let left = public_ip(&cluster, "mine");
+    let remaining = public_ip(&cluster, "mine");
     assert_eq!(
-        (&left["tags"], &left["properties"]["dnsSettings"]["domainNameLabel"]),
+        (&remaining["tags"], &remaining["properties"]["dnsSettings"]["domainNameLabel"]),
         (&json!({"owner": "me"}), &json!("shop"))
     );
     // Another Service takes over the address with its label, then changes it. Nothing proves that the label is not the user's.
@@ -43,13 +43,13 @@ async fn a_public_ip_of_a_user_gets_the_label_of_its_service() {
     cluster.until_warned("web", "remove the label in Azure").await;
     cluster.settle().await;
     assert_eq!((&public_ip(&cluster, "mine")["tags"], domain_name(&cluster, "mine")), (&json!({"owner": "me"}), expected));
-    life.stop().await;
-    cluster.plans_nothing("with a label that a user may have set").await;
+    manager.stop().await;
+    cluster.assert_plans_nothing("with a label that a user may have set").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_label_conflict_costs_the_label_and_not_the_service() {
-    let (cluster, _life) = Cluster::with_two_nodes().serving(&[external("owner")]).await;
+    let (cluster, _manager) = Cluster::with_two_nodes().serving(&[external("owner")]).await;
     let shared = cluster.addresses("owner").remove(0);
     cluster.add(&with(pinned("guest", &shared, 8080), LABEL, "theirs")).await;
     cluster.change("owner", |owner| annotate(owner, LABEL, Some("own")));
@@ -60,10 +60,10 @@ async fn a_label_conflict_costs_the_label_and_not_the_service() {
     cluster.settle().await;
     cluster.until_ready(5 * MINUTE).await;
     let warnings = cluster.warnings("guest");
-    let is_told = |(reason, message): &(String, String)| {
+    let is_reported = |(reason, message): &(String, String)| {
         reason == "KeptPublicIPAddress" && message.contains("default/owner has set the DNS label `own`")
     };
-    assert!(warnings.iter().any(is_told), "{warnings:?}");
+    assert!(warnings.iter().any(is_reported), "{warnings:?}");
     assert_eq!(domain_name(&cluster, &name), expected);
 }
 
@@ -71,7 +71,7 @@ async fn a_label_conflict_costs_the_label_and_not_the_service() {
 #[tokio::test(start_paused = true)]
 async fn a_label_of_another_public_ip_costs_only_the_label() {
     let (cluster, _) = with_a_taken_label();
-    let _life = cluster.serve(&[with(external("web"), LABEL, "taken")]).await;
+    let _manager = cluster.serve(&[with(external("web"), LABEL, "taken")]).await;
     cluster.until_warned("web", "does not get the DNS label `taken`: another public IP").await;
     assert!(
         cluster.warnings("web").iter().all(|(reason, _)| reason == "KeptPublicIPAddress"),
@@ -89,7 +89,7 @@ async fn a_label_of_another_public_ip_costs_only_the_label() {
     assert_eq!(domain_name(&cluster, own), has("mine"), "the former label is kept");
 }
 
-/// Returns a cluster, another public IP with the DNS label `taken`, and the id of that.
+/// Returns a cluster and the id of a foreign public IP that has the DNS label `taken`.
 fn with_a_taken_label() -> (Cluster, String) {
     let cluster = Cluster::with_two_nodes();
     let theirs = cluster.put_public_ip("theirs", "203.0.113.9");
@@ -104,7 +104,7 @@ fn with_a_taken_label() -> (Cluster, String) {
 async fn a_refused_label_is_sent_again_at_a_comparison() {
     let (cluster, theirs) = with_a_taken_label();
     cluster.create(&with(external("web"), LABEL, "taken"));
-    let life = cluster.start_with(&["--min-resync-period=10m"]);
+    let manager = cluster.start_with(&["--min-resync-period=10m"]);
     cluster.until_ready(5 * MINUTE).await;
     let refusals = |cluster: &Cluster| cluster.writes().iter().filter(|write| write.ends_with("(400)")).count();
     assert_eq!(refusals(&cluster), 1);
@@ -113,8 +113,8 @@ async fn a_refused_label_is_sent_again_at_a_comparison() {
     cluster.until("the change is written", MINUTE, has_timeout).await;
     cluster.quiet_for(MINUTE).await;
     assert_eq!(refusals(&cluster), 1);
-    let nodes: Vec<_> = cluster.world.nodes().into_iter().map(Arc::new).collect();
-    assert_eq!(life.plan(&cluster.service("web").unwrap(), &nodes).await, "");
+    let nodes: Vec<_> = cluster.cloud.nodes().into_iter().map(Arc::new).collect();
+    assert_eq!(manager.plan(&cluster.service("web").unwrap(), &nodes).await, "");
     assert!(cluster.azure().delete_document(&theirs));
     let expected = json!("taken.eastus.cloudapp.azure.com");
     let is_set = |cluster: &Cluster| domain_name(cluster, &public_ip_name(cluster)) == expected;

@@ -1,5 +1,5 @@
-//! What somebody else changes in Azure: a comparison finds it, tells it, and puts it right, or leaves it as the configuration says; and never
-//! in a fight with another writer.
+//! External changes in Azure: a comparison finds, reports and reverts them, or only reports them if configured, and never fights another
+//! writer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{BALANCERS, Cluster, Life, MINUTE, PUBLIC_IPS, SECURITY_GROUPS, alone},
+    cluster::{BALANCERS, Cluster, MINUTE, Manager, PUBLIC_IPS, SECURITY_GROUPS, run_paused},
     membership::EXCLUDED,
     services::{annotate, external, internal, set_port, with},
 };
@@ -18,7 +18,7 @@ const COMPARISONS: &str = "--min-resync-period=10m";
 const DRIFTED: &str = "LoadBalancerDrifted";
 const DELAYED: &str = "LoadBalancerRepairDelayed";
 
-/// Something that somebody else does to the documents of the Service `web`.
+/// An external change to the documents of the Service `web`.
 struct Tampering {
     name: &'static str,
     kind: &'static str,
@@ -85,12 +85,12 @@ fn cluster() -> Cluster {
     Cluster::with_two_nodes().configured("tags", "team=network")
 }
 
-/// The document of a type.
+/// Returns the first document of a type.
 fn document(cluster: &Cluster, kind: &str) -> Value {
     cluster.azure().documents_of(kind).remove(0)
 }
 
-/// What Azure has, without versions.
+/// Returns load balancers, public IPs and security groups without their versions.
 fn documents(cluster: &Cluster) -> Vec<Value> {
     let mut all: Vec<Value> =
         [BALANCERS, PUBLIC_IPS, SECURITY_GROUPS].iter().flat_map(|kind| cluster.azure().documents_of(kind)).collect();
@@ -114,77 +114,84 @@ fn tamper(cluster: &Cluster, tampering: &Tampering) {
     assert!(cluster.azure().change_document(&id, tampering.change));
 }
 
-/// Messages of the events of this reason about `web`.
-fn told(cluster: &Cluster, reason: &str) -> Vec<String> {
-    cluster.warnings("web").into_iter().filter(|(known, _)| known == reason).map(|(_, message)| message).collect()
+/// Returns the messages of the warnings with this reason about `web`.
+fn messages(cluster: &Cluster, reason: &str) -> Vec<String> {
+    cluster.warnings("web").into_iter().filter(|(actual, _)| actual == reason).map(|(_, message)| message).collect()
 }
 
-fn counted(life: &Life, resource: &str, outcome: &str) -> f64 {
-    let metrics = life.metrics.table::<AzureMetrics>().unwrap();
+fn counted(manager: &Manager, resource: &str, outcome: &str) -> f64 {
+    let metrics = manager.metrics.table::<AzureMetrics>().unwrap();
     metrics.rows.drift.with_label_values(&[resource, outcome]).get()
 }
 
-fn left(life: &Life, reason: &str) -> f64 {
-    life.metrics.table::<AzureMetrics>().unwrap().rows.drifted_services.with_label_values(&[reason]).get()
+fn drifted(manager: &Manager, reason: &str) -> f64 {
+    manager.metrics.table::<AzureMetrics>().unwrap().rows.drifted_services.with_label_values(&[reason]).get()
 }
 
-fn status(life: &Life) -> Value {
-    json!(life.provider.status())["session"]["loadBalancers"]["drift"].clone()
+fn status(manager: &Manager) -> Value {
+    json!(manager.provider.status())["session"]["loadBalancers"]["drift"].clone()
 }
 
-/// `web` is served, and a comparison has found nothing.
-async fn served(cluster: &Cluster, flag: &str) -> Life {
+/// Starts a manager with `flag` that serves `web` and has nothing left to do.
+async fn served(cluster: &Cluster, flag: &str) -> Manager {
     cluster.create(&external("web"));
-    let life = cluster.start_with(&[flag]);
+    let manager = cluster.start_with(&[flag]);
     cluster.until_ready(5 * MINUTE).await;
     cluster.settle().await;
     cluster.azure().clear_requests();
-    life
+    manager
 }
 
 #[test]
-fn what_somebody_else_changed_is_told_counted_and_put_right_once() {
+fn external_changes_are_reported_counted_and_reverted_once() {
     for tampering in TAMPERINGS {
-        alone(async {
+        run_paused(async {
             let (cluster, name) = (cluster(), tampering.name);
-            let life = served(&cluster, COMPARISONS).await;
+            let manager = served(&cluster, COMPARISONS).await;
             let before = documents(&cluster);
             tamper(&cluster, tampering);
             assert_ne!(documents(&cluster), before, "{name}");
             tokio::time::sleep(65 * MINUTE).await;
             assert_eq!(documents(&cluster), before, "{name}");
-            let (writes, told) = (cluster.writes(), told(&cluster, DRIFTED));
+            let (writes, messages) = (cluster.writes(), messages(&cluster, DRIFTED));
             assert!(writes.len() == 1 && writes[0].contains(tampering.kind), "{name}: {writes:?}");
-            assert!(told.len() == 1 && told[0].contains(tampering.kind), "{name}: {told:?}");
+            assert!(messages.len() == 1 && messages[0].contains(tampering.kind), "{name}: {messages:?}");
             assert!(
-                told[0].contains(" between 2026-01-01T") && told[0].ends_with("; it is put right now"),
-                "{name}: {told:?}"
+                messages[0].contains(" between 2026-01-01T") && messages[0].ends_with("; it is put right now"),
+                "{name}: {messages:?}"
             );
-            assert_eq!(counted(&life, tampering.resource, "repaired"), 1.0, "{name}");
-            assert_eq!((left(&life, "delayed"), left(&life, "reported")), (0.0, 0.0), "{name}");
-            let latest = &status(&life)["latest"];
+            assert_eq!(counted(&manager, tampering.resource, "repaired"), 1.0, "{name}");
+            assert_eq!((drifted(&manager, "delayed"), drifted(&manager, "reported")), (0.0, 0.0), "{name}");
+            let latest = &status(&manager)["latest"];
             let note = (latest.as_array().unwrap().len(), &latest[0]["about"], &latest[0]["outcome"]);
             assert_eq!(note, (1, &json!("default/web"), &json!("repaired")), "{name}: {latest}");
-            assert!(told[0].starts_with(latest[0]["what"].as_str().unwrap()), "{name}: {latest}");
+            assert!(messages[0].starts_with(latest[0]["what"].as_str().unwrap()), "{name}: {latest}");
         });
     }
 }
 
 #[test]
-fn what_is_only_reported_is_left_until_the_service_changes() {
+fn reported_drift_is_kept_until_the_service_changes() {
     for tampering in TAMPERINGS {
-        alone(async {
+        run_paused(async {
             let (cluster, name) = (cluster().configured("driftPolicy", "report"), tampering.name);
-            let life = served(&cluster, COMPARISONS).await;
+            let manager = served(&cluster, COMPARISONS).await;
             let before = documents(&cluster);
             tamper(&cluster, tampering);
             tokio::time::sleep(125 * MINUTE).await;
             assert_eq!(cluster.writes(), Vec::<String>::new(), "{name}");
-            let told = told(&cluster, DRIFTED);
-            assert!(told.len() == 1 && told[0].ends_with("; it is left as it is (driftPolicy: report)"), "{name}: {told:?}");
-            assert_eq!((counted(&life, tampering.resource, "reported"), left(&life, "reported")), (1.0, 1.0), "{name}");
-            assert_eq!(status(&life)["services"]["default/web"]["documents"].as_array().unwrap().len(), 1, "{name}");
-            let latest = &status(&life)["latest"];
+            let messages = messages(&cluster, DRIFTED);
+            assert!(
+                messages.len() == 1 && messages[0].ends_with("; it is left as it is (driftPolicy: report)"),
+                "{name}: {messages:?}"
+            );
+            assert_eq!(
+                (counted(&manager, tampering.resource, "reported"), drifted(&manager, "reported")),
+                (1.0, 1.0),
+                "{name}"
+            );
+            assert_eq!(status(&manager)["services"]["default/web"]["documents"].as_array().unwrap().len(), 1, "{name}");
+            let latest = &status(&manager)["latest"];
             assert_eq!(
                 (latest.as_array().unwrap().len(), &latest[0]["outcome"]),
                 (1, &json!("reported")),
@@ -192,14 +199,14 @@ fn what_is_only_reported_is_left_until_the_service_changes() {
             );
             assert_eq!(cluster.addresses("web").len(), 1, "{name}");
             let service = cluster.service("web").unwrap();
-            let nodes: Vec<_> = cluster.world.nodes().into_iter().map(Arc::new).collect();
-            let plan = life.plan(&service, &nodes).await;
+            let nodes: Vec<_> = cluster.cloud.nodes().into_iter().map(Arc::new).collect();
+            let plan = manager.plan(&service, &nodes).await;
             assert!(plan.contains(tampering.kind), "{name}: {plan}");
             for minutes in ["5", "4"] {
                 cluster.change("web", |web| annotate(web, "azure-load-balancer-tcp-idle-timeout", Some(minutes)));
                 cluster.settle().await;
             }
-            assert_eq!((documents(&cluster), left(&life, "reported")), (before, 0.0), "{name}");
+            assert_eq!((documents(&cluster), drifted(&manager, "reported")), (before, 0.0), "{name}");
         });
     }
 }
@@ -207,7 +214,7 @@ fn what_is_only_reported_is_left_until_the_service_changes() {
 #[tokio::test(start_paused = true)]
 async fn a_removed_status_is_only_reported_if_configured() {
     let cluster = cluster().configured("driftPolicy", "report");
-    let _life = served(&cluster, COMPARISONS).await;
+    let _manager = served(&cluster, COMPARISONS).await;
     cluster.change("web", |web| web.status = None);
     tokio::time::sleep(65 * MINUTE).await;
     assert_eq!(cluster.addresses("web"), [""; 0], "neither at once nor after a comparison");
@@ -223,7 +230,7 @@ async fn a_removed_status_is_only_reported_if_configured() {
 #[tokio::test(start_paused = true)]
 async fn another_writer_is_not_fought() {
     let cluster = cluster();
-    let life = served(&cluster, "--min-resync-period=3m").await;
+    let manager = served(&cluster, "--min-resync-period=3m").await;
     let tampering = &TAMPERINGS[1];
     for _ in 0..60 {
         let is_ours = document(&cluster, BALANCERS)["properties"]["probes"][0]["properties"]["port"] != json!(1234);
@@ -235,58 +242,58 @@ async fn another_writer_is_not_fought() {
     let writes = cluster.writes();
     println!("a fight of an hour, compared every 3 minutes: {} writes", writes.len());
     assert!((2..=4).contains(&writes.len()), "{writes:#?}");
-    assert_eq!(told(&cluster, DELAYED).len(), 1, "{:?}", cluster.warnings("web"));
-    assert_eq!(told(&cluster, DRIFTED).len(), writes.len());
-    assert_eq!(left(&life, "delayed"), 1.0);
-    assert!(counted(&life, "load_balancer", "delayed") >= 1.0);
-    assert!(status(&life)["services"]["default/web"]["repairAfter"].is_string(), "{}", status(&life));
-    // The writer gives up: the last word is the cluster's.
+    assert_eq!(messages(&cluster, DELAYED).len(), 1, "{:?}", cluster.warnings("web"));
+    assert_eq!(messages(&cluster, DRIFTED).len(), writes.len());
+    assert_eq!(drifted(&manager, "delayed"), 1.0);
+    assert!(counted(&manager, "load_balancer", "delayed") >= 1.0);
+    assert!(status(&manager)["services"]["default/web"]["repairAfter"].is_string(), "{}", status(&manager));
+    // The writer stops, and the next repair remains.
     cluster
         .until("the probe is right", 400 * MINUTE, |cluster| {
             document(cluster, BALANCERS)["properties"]["probes"][0]["properties"]["port"] != json!(1234)
         })
         .await;
     cluster.settle().await;
-    assert_eq!(left(&life, "delayed"), 0.0);
+    assert_eq!(drifted(&manager, "delayed"), 0.0);
 }
 
-/// Nodes that join or leave are no reason to overrule the policy: rules and front ends do not follow them.
+/// Nodes that join or leave do not override the policy, because rules and frontends do not depend on them.
 #[tokio::test(start_paused = true)]
-async fn new_nodes_do_not_put_right_what_is_only_reported() {
+async fn new_nodes_do_not_revert_drift_that_is_only_reported() {
     let cluster = Cluster::with_ten_nodes().configured("driftPolicy", "report");
-    let life = served(&cluster, COMPARISONS).await;
+    let manager = served(&cluster, COMPARISONS).await;
     tamper(&cluster, &TAMPERINGS[0]);
     tokio::time::sleep(15 * MINUTE).await;
     let changed = document(&cluster, BALANCERS)["properties"]["loadBalancingRules"].clone();
-    let node = cluster.world.nodes()[3].metadata.name.clone().unwrap();
+    let node = cluster.cloud.nodes()[3].metadata.name.clone().unwrap();
     cluster.label_node(&node, EXCLUDED, Some(""));
     tokio::time::sleep(45 * MINUTE).await;
     assert_eq!(document(&cluster, BALANCERS)["properties"]["loadBalancingRules"], changed);
     let writes = cluster.writes();
     assert!(!writes.is_empty() && writes.iter().all(|write| !write.contains(SECURITY_GROUPS)), "{writes:?}");
-    assert_eq!(counted(&life, "load_balancer", "reported"), 1.0);
+    assert_eq!(counted(&manager, "load_balancer", "reported"), 1.0);
 }
 
-/// What a restart finds is a write like any other: the process does not know what was right.
+/// A new process has no baseline, so it writes what differs without a report.
 #[tokio::test(start_paused = true)]
-async fn what_was_changed_while_nobody_watched_is_no_drift() {
+async fn changes_before_the_start_are_not_reported_as_drift() {
     let cluster = cluster();
     served(&cluster, COMPARISONS).await.stop().await;
     let before = documents(&cluster);
     tamper(&cluster, &TAMPERINGS[0]);
-    let life = cluster.start_with(&[COMPARISONS]);
+    let manager = cluster.start_with(&[COMPARISONS]);
     tokio::time::sleep(30 * MINUTE).await;
     assert_eq!((documents(&cluster), cluster.writes().len()), (before, 1));
-    assert_eq!((told(&cluster, DRIFTED).len(), counted(&life, "load_balancer", "repaired")), (0, 0.0));
+    assert_eq!((messages(&cluster, DRIFTED).len(), counted(&manager, "load_balancer", "repaired")), (0, 0.0));
 }
 
-/// The search looks at what a comparison reads anyway: each document or list once, however many Services there are.
+/// Drift detection needs no request of its own: a comparison reads each document or list once, however many Services there are.
 #[tokio::test(start_paused = true)]
-async fn a_comparison_without_drift_sends_what_it_always_sent() {
+async fn drift_detection_adds_no_requests_to_a_comparison() {
     let cluster = cluster();
     (0..20).for_each(|index| drop(cluster.create(&external(&format!("other-{index}")))));
     cluster.create(&internal("inside"));
-    let _life = served(&cluster, "--min-resync-period=1h").await;
+    let _manager = served(&cluster, "--min-resync-period=1h").await;
     cluster.azure().clear_requests();
     tokio::time::sleep(61 * MINUTE).await;
     let requests = cluster.azure().requests();
@@ -296,7 +303,7 @@ async fn a_comparison_without_drift_sends_what_it_always_sent() {
     assert_eq!(sent, COMPARED);
 }
 
-/// What one comparison of 22 Services asks of the network provider.
+/// Requests of one comparison of 22 Services to the network provider.
 const COMPARED: [&str; 4] = [
     "GET microsoft.network/loadbalancers",
     "GET microsoft.network/networksecuritygroups",
@@ -304,7 +311,7 @@ const COMPARED: [&str; 4] = [
     "GET microsoft.network/virtualnetworks/subnets",
 ];
 
-/// A change of users and Nodes while comparisons go on.
+/// A change by users or of Nodes between comparisons.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Create(u8),
@@ -319,7 +326,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         (0_u8..4).prop_map(Event::Create),
         (0_u8..4).prop_map(Event::Delete),
-        (0_u8..4, 80..83).prop_map(|(who, port)| Event::Port(who, port)),
+        (0_u8..4, 80..83).prop_map(|(number, port)| Event::Port(number, port)),
         (0_u8..4).prop_map(Event::Internal),
         (0_usize..10, any::<bool>()).prop_map(|(node, excluded)| Event::Exclude(node, excluded)),
         (1_u64..900).prop_map(Event::Wait),
@@ -328,17 +335,19 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 async fn happen(cluster: &Cluster, event: Event) {
-    let name = |who: u8| format!("s{who}");
-    let there = |who: u8| cluster.service(&name(who)).is_some_and(|service| service.metadata.deletion_timestamp.is_none());
+    let name = |number: u8| format!("s{number}");
+    let is_active =
+        |number: u8| cluster.service(&name(number)).is_some_and(|service| service.metadata.deletion_timestamp.is_none());
     match event {
-        Event::Create(who) if cluster.service(&name(who)).is_none() => drop(cluster.create(&external(&name(who)))),
-        Event::Delete(who) if there(who) => cluster.delete(&name(who)),
-        Event::Port(who, port) if there(who) => cluster.change(&name(who), |service| set_port(service, port)),
-        Event::Internal(who) if there(who) => {
-            cluster.change(&name(who), |service| *service = with(service.clone(), "azure-load-balancer-internal", "true"));
+        Event::Create(number) if cluster.service(&name(number)).is_none() => drop(cluster.create(&external(&name(number)))),
+        Event::Delete(number) if is_active(number) => cluster.delete(&name(number)),
+        Event::Port(number, port) if is_active(number) => cluster.change(&name(number), |service| set_port(service, port)),
+        Event::Internal(number) if is_active(number) => {
+            cluster
+                .change(&name(number), |service| *service = with(service.clone(), "azure-load-balancer-internal", "true"));
         }
         Event::Exclude(node, excluded) => {
-            let node = cluster.world.nodes()[node].metadata.name.clone().unwrap();
+            let node = cluster.cloud.nodes()[node].metadata.name.clone().unwrap();
             cluster.label_node(&node, EXCLUDED, excluded.then_some(""));
         }
         Event::Wait(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
@@ -349,19 +358,19 @@ async fn happen(cluster: &Cluster, event: Event) {
 proptest! {
     #![proptest_config(Config { cases: 12, failure_persistence: None, ..Config::default() })]
 
-    /// Whatever users and Nodes do, nothing of it is called a change of somebody else.
+    /// No change by users or of Nodes is reported as an external change.
     #[test]
-    fn normal_changes_are_no_drift(events in events()) {
-        alone(async {
+    fn changes_by_users_and_nodes_are_not_reported_as_drift(events in events()) {
+        run_paused(async {
             let cluster = Cluster::with_ten_nodes();
-            let life = served(&cluster, "--min-resync-period=2m").await;
+            let manager = served(&cluster, "--min-resync-period=2m").await;
             for event in &events {
                 happen(&cluster, *event).await;
             }
             tokio::time::sleep(20 * MINUTE).await;
             for resource in ["load_balancer", "public_ip", "security_group", "private_link_service"] {
                 for outcome in ["repaired", "reported", "delayed"] {
-                    assert_eq!(counted(&life, resource, outcome), 0.0, "{resource} {outcome}: {events:?} {:?}", cluster.warnings("web"));
+                    assert_eq!(counted(&manager, resource, outcome), 0.0, "{resource} {outcome}: {events:?} {:?}", cluster.warnings("web"));
                 }
             }
         });

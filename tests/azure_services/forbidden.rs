@@ -1,4 +1,4 @@
-//! Resource groups and subnets that may not be read, or that do not exist: the trouble of those who name them, and of nobody else.
+//! Resource groups and subnets that are forbidden or missing: only the Services that name them fail.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use cloud_controller_manager::{controllers::service::conditions, sandbox::azure:
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, MINUTE, alone, is_ready},
+    cluster::{Cluster, MINUTE, is_ready, run_paused},
     services::{external, internal, with},
 };
 
@@ -29,12 +29,12 @@ fn reads(cluster: &Cluster) -> usize {
     cluster.azure().count(|request| request.path.contains("/forbidden-"))
 }
 
-/// Defect A10: 500 reads in a minute.
+/// Regression test: a forbidden group was read 500 times in a minute.
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_group_is_not_read_again_and_again() {
     let cluster = cluster();
     forbid(&cluster);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(MINUTE).await;
     // At once, after 15 s and after 30 s more.
     assert!(reads(&cluster) <= 16, "{} reads in the first minute", reads(&cluster));
@@ -45,7 +45,7 @@ async fn a_forbidden_group_is_not_read_again_and_again() {
     cluster.azure().clear_requests();
     cluster.create(&external("good"));
     cluster.until_served("good", Duration::from_secs(20)).await;
-    assert!(reads(&cluster) <= 4, "nobody else has a forbidden group read");
+    assert!(reads(&cluster) <= 4, "another Service causes no read of a forbidden group");
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,7 +53,7 @@ async fn a_role_that_arrives_late_is_noticed() {
     let cluster = cluster();
     (0..4).for_each(|index| cluster.put_group(&format!("forbidden-{index}")));
     forbid(&cluster);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(10 * MINUTE).await;
     assert!(!cluster.services().iter().any(is_ready));
     cluster.azure().faults().clear();
@@ -64,8 +64,9 @@ async fn a_role_that_arrives_late_is_noticed() {
 async fn a_service_in_a_group_that_does_not_exist_can_be_deleted() {
     let cluster = Cluster::with_two_nodes();
     cluster.put_group("elsewhere");
-    let _life = cluster.serve_and_settle(&[with(external("web"), "azure-load-balancer-resource-group", "elsewhere")]).await;
-    // A list that says so proves nothing while ARM has the group.
+    let _manager =
+        cluster.serve_and_settle(&[with(external("web"), "azure-load-balancer-resource-group", "elsewhere")]).await;
+    // A list with a 404 proves nothing while ARM has the group.
     let lie = Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere/providers/*/publicIPAddresses");
     cluster.azure().add_fault(lie);
     tokio::time::sleep(5 * MINUTE).await;
@@ -74,10 +75,10 @@ async fn a_service_in_a_group_that_does_not_exist_can_be_deleted() {
     assert!(cluster.service("web").is_some(), "its public IP is still there");
     assert_eq!(cluster.public_ips().len(), 1);
     cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path("*/resourceGroups/elsewhere"));
-    cluster.until_gone(30 * MINUTE).await;
+    cluster.until_all_deleted(30 * MINUTE).await;
 }
 
-/// The first minute, and 20 minutes: each missing subnet is read every 30 s, however many Services name it.
+/// Each missing subnet is read every 30 s: counted in the first minute and over 20 minutes.
 #[tokio::test(start_paused = true)]
 async fn subnets_that_do_not_exist_are_not_read_again_and_again() {
     const MANY: usize = 60;
@@ -87,9 +88,9 @@ async fn subnets_that_do_not_exist_are_not_read_again_and_again() {
         cluster.create(&with(service, "azure-load-balancer-internal-subnet", &format!("no-such-{index}")));
     }
     let reads = |cluster: &Cluster| cluster.azure().count(|request| request.path.contains("/no-such-"));
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(MINUTE).await;
-    // Each once, once more after 5 s, and then every 30 s: it may be created at any moment.
+    // Each at once, after 5 s, and then every 30 s, because it may be created at any moment.
     assert!(reads(&cluster) <= 4 * MANY, "{} reads in the first minute", reads(&cluster));
     tokio::time::sleep(10 * MINUTE).await;
     cluster.azure().clear_requests();
@@ -108,7 +109,7 @@ async fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
         cluster.create(&with(internal(name), "azure-load-balancer-internal-subnet", "apps"));
     }
     cluster.create(&with(external("outside"), "azure-load-balancer-resource-group", "elsewhere"));
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(10 * MINUTE).await;
     cluster.azure().clear_requests();
     tokio::time::sleep(10 * MINUTE).await;
@@ -131,61 +132,68 @@ async fn a_subnet_or_group_is_noticed_within_30_s_of_its_creation() {
     assert!(took <= Duration::from_secs(40), "30 s, and the writes: {took:?}");
 }
 
-/// One wrong answer about the cluster's own group.
+/// ARM wrongly responds once that the cluster's own group is missing.
 #[test]
 fn a_stray_404_delays_a_service_by_seconds() {
     for path in ["*/loadBalancers", "*/publicIPAddresses", "*/networkSecurityGroups/*"] {
-        alone(async {
+        run_paused(async {
             let cluster = Cluster::with_two_nodes();
             cluster.azure().add_fault(Fault::refuse(404, "ResourceGroupNotFound").path(path).times(1));
             cluster.create(&external("web"));
-            let _life = cluster.start();
+            let _manager = cluster.start();
             let took = cluster.until_ready(5 * MINUTE).await;
             assert!(took <= Duration::from_secs(20), "10 s, and the writes: {path}: {took:?}");
         });
     }
 }
 
-/// Its public IP is made and its load balancer is not, so that it has no address. Then nobody answers for the group, and it is deleted.
-fn half_made(place: &str, status: u16, code: &str, restarted: bool) -> bool {
-    alone(async {
+/// Deletes a Service whose public IP exists and whose load balancer could not be created, while reads of its resource group fail. Returns
+/// whether the Service is kept until they succeed.
+fn delete_half_created(group: &str, status: u16, code: &str, restarted: bool) -> bool {
+    run_paused(async {
         let cluster = Cluster::with_two_nodes();
-        cluster.put_group(place);
+        cluster.put_group(group);
         let balancers = "Microsoft.Network/loadBalancers";
         cluster.azure().add_fault(Fault::refuse(400, "InvalidRequest").method("PUT").resource_type(balancers));
-        cluster.create(&with(external("web"), "azure-load-balancer-resource-group", place));
-        let mut life = cluster.start();
-        let is_made = |cluster: &Cluster| !cluster.public_ips().is_empty();
-        cluster.until("its public IP is made", 5 * MINUTE, is_made).await;
+        cluster.create(&with(external("web"), "azure-load-balancer-resource-group", group));
+        let mut manager = cluster.start();
+        let has_public_ip = |cluster: &Cluster| !cluster.public_ips().is_empty();
+        cluster.until("its public IP is made", 5 * MINUTE, has_public_ip).await;
         cluster.azure().faults().clear();
         cluster.azure().add_fault(Fault::refuse(400, "InvalidRequest").method("PUT").resource_type(balancers));
-        let public_ips = format!("*/resourceGroups/{place}/*/publicIPAddresses*");
+        let public_ips = format!("*/resourceGroups/{group}/*/publicIPAddresses*");
         cluster.azure().add_fault(Fault::refuse(status, code).path(&public_ips));
         if restarted {
-            life.kill();
-            life = cluster.start();
+            manager.kill();
+            manager = cluster.start();
         }
         cluster.delete("web");
         tokio::time::sleep(30 * MINUTE).await;
-        let stays = cluster.service("web").is_some();
-        if stays {
+        let is_kept = cluster.service("web").is_some();
+        if is_kept {
             cluster.azure().faults().clear();
-            cluster.until_gone(30 * MINUTE).await;
-            assert!(!is_made(&cluster), "{status}: its public IP is left behind");
+            cluster.until_all_deleted(30 * MINUTE).await;
+            assert!(!has_public_ip(&cluster), "{status}: its public IP is left behind");
         } else {
-            let told = cluster.warnings("web").into_iter().find(|(reason, _)| reason == "KeptPublicIPAddress");
-            assert!(told.is_some_and(|(_, message)| message.contains(&format!("/{place}/"))), "{status}: nobody is told");
+            let warning = cluster.warnings("web").into_iter().find(|(reason, _)| reason == "KeptPublicIPAddress");
+            assert!(
+                warning.is_some_and(|(_, message)| message.contains(&format!("/{group}/"))),
+                "{status}: nothing is reported"
+            );
         }
-        life.stop().await;
-        stays
+        manager.stop().await;
+        is_kept
     })
 }
 
 #[test]
-fn a_public_ip_that_no_status_tells_of_is_not_forgotten() {
-    assert!(half_made("elsewhere", 503, "ServiceUnavailable", false));
-    assert!(half_made("elsewhere", 503, "ServiceUnavailable", true), "that passes");
-    assert!(half_made("elsewhere", 403, "AuthorizationFailed", false), "this process has made it");
-    assert!(!half_made("elsewhere", 403, "AuthorizationFailed", true), "whoever names a forbidden group can be deleted");
-    assert!(half_made("rg-test", 403, "AuthorizationFailed", true), "a killed process has made it where it may");
+fn a_public_ip_without_a_status_is_deleted_or_reported() {
+    assert!(delete_half_created("elsewhere", 503, "ServiceUnavailable", false));
+    assert!(delete_half_created("elsewhere", 503, "ServiceUnavailable", true), "the error is temporary");
+    assert!(delete_half_created("elsewhere", 403, "AuthorizationFailed", false), "this process created it");
+    assert!(
+        !delete_half_created("elsewhere", 403, "AuthorizationFailed", true),
+        "a Service that names a forbidden group can be deleted"
+    );
+    assert!(delete_half_created("rg-test", 403, "AuthorizationFailed", true), "a killed process may have created it there");
 }

@@ -1,4 +1,4 @@
-//! Front ends that change hands, and names of load balancers that change at a restart: nobody who is served loses anything.
+//! Frontends that change owners, and names of load balancers that change at a restart: served Services keep their addresses.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::azure_services::{
     services::{annotate, external, internal, pinned},
 };
 
-/// Names of the load balancers, and how many members the pools of each have.
+/// Returns the names of the load balancers with the number of members in the pools of each.
 fn balancers(cluster: &Cluster) -> Vec<(String, usize)> {
     let count = |pool: &Value| pool["properties"]["backendIPConfigurations"].as_array().map_or(0, Vec::len);
     let members =
@@ -16,7 +16,7 @@ fn balancers(cluster: &Cluster) -> Vec<(String, usize)> {
     documents.iter().map(|document| (document["name"].as_str().unwrap().to_owned(), members(document))).collect()
 }
 
-/// Someone makes a public IP like the first one, by another name.
+/// Creates a public IP like the first one under another name.
 fn make_public_ip(cluster: &Cluster, name: &str) {
     let mut document = cluster.public_ips().remove(0);
     let id = document["id"].as_str().unwrap().rsplit_once('/').unwrap().0.to_owned();
@@ -31,8 +31,8 @@ fn make_public_ip(cluster: &Cluster, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_a_shared_public_ip_takes_nothing_from_the_others() {
-    let (cluster, life) = Cluster::with_two_nodes().serving(&[external("owner")]).await;
+async fn an_owner_that_leaves_a_shared_public_ip_keeps_the_guest() {
+    let (cluster, manager) = Cluster::with_two_nodes().serving(&[external("owner")]).await;
     let shared = cluster.addresses("owner").remove(0);
     cluster.add(&pinned("guest", &shared, 8080)).await;
     make_public_ip(&cluster, "other");
@@ -46,22 +46,22 @@ async fn who_leaves_a_shared_public_ip_takes_nothing_from_the_others() {
     let of_balancer = writes.iter().filter(|write| write.contains("/loadBalancers/kubernetes"));
     assert_eq!(of_balancer.count(), 1, "{writes:?}");
     assert_eq!(cluster.addresses("guest"), [shared]);
-    life.stop().await;
-    cluster.plans_nothing("a restart finds all as it has to be").await;
+    manager.stop().await;
+    cluster.assert_plans_nothing("a restart writes nothing").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_name_of_the_load_balancer_moves_everybody_and_all_machines() {
+async fn a_new_load_balancer_name_moves_all_services_and_machines() {
     let cluster = Cluster::with_two_nodes().configured("loadBalancerName", "old");
     ["one", "two", "three"].iter().for_each(|name| drop(cluster.create(&external(name))));
-    let life = cluster.serve_and_settle(&[internal("inside")]).await;
-    life.stop().await;
+    let manager = cluster.serve_and_settle(&[internal("inside")]).await;
+    manager.stop().await;
     let before = balancers(&cluster);
     let served = ["one", "two", "three", "inside"].map(|name| cluster.addresses(name));
-    // It is refused from now on, and keeps what it has.
+    // The Service is refused from now on, and keeps its resources.
     cluster.change("three", |three| annotate(three, "azure-load-balancer-tcp-idle-timeout", Some("never")));
     let cluster = cluster.configured("loadBalancerName", "new");
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     let renamed = before.iter().map(|(name, members)| (name.replace("old", "new"), *members));
     assert_eq!(balancers(&cluster), renamed.collect::<Vec<_>>());

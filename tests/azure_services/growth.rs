@@ -1,5 +1,5 @@
-//! How requests, bytes and documents grow with the number of Services on one load balancer, with Azure's durations and quotas: from 50
-//! to 400; with `CCM_SOAK_SECONDS` set to 600, which are as many front ends as Azure lets one load balancer have.
+//! Growth of requests, bytes and documents with the number of Services on one load balancer, with Azure's durations and quotas: from 50
+//! to 400; with `CCM_SOAK_SECONDS` set to 600, which is Azure's limit of frontends of a load balancer.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
 use crate::azure_services::{
-    cluster::{Cluster, HOUR, alone, is_ready, ten_nodes},
+    cluster::{Cluster, HOUR, is_ready, run_paused, ten_nodes},
     scale::as_slow_as_azure,
     services::external,
 };
 
-/// How much more may be sent and received for so many Services than for 50.
+/// Number of Services, and the limit of their bytes as a multiple of the bytes for 50.
 const BYTES: (usize, f64) = (400, 9.0);
-/// The same where the network provider's quota spreads the public IPs over two windows of five minutes: meanwhile they are listed now and
-/// then, and the load balancer is written four times.
+/// Limit as [`BYTES`] where the network provider's quota spreads the public IPs over two windows of five minutes. In the second window
+/// they are listed several times, and the load balancer is written four times.
 const BYTES_OF_TWO_WINDOWS: (usize, f64) = (599, 32.0);
 /// Azure's limit of the body of a request to Resource Manager.
 const LONGEST_BODY: usize = 4 * 1024 * 1024;
 
-/// What was asked of ARM.
+/// Requests to ARM and their bytes.
 #[derive(Debug, Clone, Copy)]
 struct Traffic {
     reads: usize,
@@ -29,7 +29,7 @@ struct Traffic {
     writes: usize,
     sent: usize,
     received: usize,
-    /// Longest body of a write of a load balancer, and of the security group.
+    /// Longest body of a write of a load balancer.
     balancer: usize,
     group: usize,
 }
@@ -62,7 +62,7 @@ impl Traffic {
     }
 }
 
-/// What so many Services cost.
+/// Traffic of so many Services.
 #[derive(Debug)]
 pub(crate) struct Growth {
     created: Traffic,
@@ -73,10 +73,10 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Measures so many Services that are created at once, then an hour without change, then one more Service.
+    /// Measures the traffic of Services that are created at once, then of an hour without changes, then of one more Service.
     pub(crate) async fn measure(cluster: &Cluster, services: usize, service: impl Fn(usize) -> Service) -> Self {
         (0..services).for_each(|number| drop(cluster.create(&service(number))));
-        let life = cluster.start();
+        let manager = cluster.start();
         let took = until_ready(cluster, services).await;
         assert_eq!(cluster.azure().count(|request| request.status == 429), 0, "a quota was exceeded");
         let created = traffic(cluster);
@@ -90,11 +90,11 @@ impl Growth {
         let took = cluster.until_ready(HOUR).await;
         let one_more = traffic(cluster);
         println!("  one more in {} s: {}", took.as_secs(), one_more.text());
-        life.stop().await;
+        manager.stop().await;
         Self { created, hour, one_more }
     }
 
-    /// Asserts that this takes at most so many times the bytes of `few`, and that nothing else depends on the size.
+    /// Asserts that creating these Services takes at most `times` the bytes of `few`, and that nothing else depends on the size.
     pub(crate) fn assert_at_most(&self, times: f64, few: &Self) {
         let ratio = self.created.bytes() / few.created.bytes();
         println!("{ratio:.1} times the bytes");
@@ -106,8 +106,7 @@ impl Growth {
     }
 }
 
-/// Waits until all Services are served. Looks once in a second for each 1,000 Services, since each look takes more of this process than
-/// the manager does.
+/// Waits until all Services are served. Checks once per second and 1,000 Services, because a check takes more time than the manager.
 async fn until_ready(cluster: &Cluster, services: usize) -> Duration {
     let (start, step) = (Instant::now(), Duration::from_secs(1 + services as u64 / 1_000));
     while !cluster.services().iter().all(is_ready) {
@@ -124,10 +123,10 @@ fn traffic(cluster: &Cluster) -> Traffic {
     traffic
 }
 
-/// Measures so many external Services on one load balancer.
+/// Measures external Services on one load balancer.
 fn measure(services: usize) -> Growth {
-    alone(async {
-        // More than fit at a network interface.
+    run_paused(async {
+        // Allows more rules than fit on a network interface.
         let cluster = Cluster::new(ten_nodes(), as_slow_as_azure()).configured("maximumNetworkInterfaceRuleCount", 1_500);
         Growth::measure(&cluster, services, |number| external(&format!("s{number}"))).await
     })

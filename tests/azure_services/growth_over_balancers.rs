@@ -1,6 +1,5 @@
-//! How requests and bytes grow with the number of load balancers, each with as many Services and Nodes as the
-//! others, with Azure's durations and quotas: from 1 to 4. `CCM_LOAD_BALANCERS=40` plays 10,000 Services and 15,000 Nodes on 40 load
-//! balancers.
+//! Growth of requests and bytes with the number of load balancers, from 1 to 4, with Azure's durations and quotas. Each has the same number
+//! of Services and Nodes. `CCM_LOAD_BALANCERS=40` plays 10,000 Services and 15,000 Nodes on 40 load balancers.
 
 use cloud_controller_manager::sandbox::azure::{
     AzureOptions, LoadBalancerLimits,
@@ -10,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone},
+    cluster::{Cluster, run_paused},
     growth::Growth,
     scale::as_slow_as_azure,
     services::{annotate, external},
@@ -19,12 +18,13 @@ use crate::azure_services::{
 
 /// Services and Nodes of each load balancer.
 const FEW: Shares = Shares { services: 50, nodes: 5 };
-/// The same with `CCM_LOAD_BALANCERS` set: all rules together stay below the 300 of a network interface.
+/// Services and Nodes of each load balancer with `CCM_LOAD_BALANCERS` set: all rules together fit the 300 of a network interface.
 const MANY: Shares = Shares { services: 250, nodes: 375 };
-/// How many times the bytes of one load balancer four may take.
+/// Limit of the bytes of four load balancers, as a multiple of the bytes of one.
 const BYTES_OF_FOUR: f64 = 4.0;
 
-/// Azure's limit of destinations of a security group. More Services need one whose rules somebody else writes, such as one for all addresses.
+/// Azure's limit of destinations of a security group. More Services need a group whose rules are managed outside of the program, such as a
+/// rule for all addresses.
 const MOST_DESTINATIONS: usize = 4_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +41,8 @@ fn cluster(balancers: usize, share: Shares) -> Cluster {
     configured(Cluster::new(topology, options), entries)
 }
 
-/// An API server hands out 2,768 node ports unless it is told to (`--service-node-port-range`), which is too few for the largest clusters
-/// here.
+/// Returns a Service with a node port of its own range, because an API server allocates only 2,768 by default
+/// (`--service-node-port-range`), too few for the largest clusters here.
 fn service(number: usize, has_rules: bool) -> Service {
     let mut service = external(&format!("s{number}"));
     annotate(&mut service, "azure-disable-load-balancer-nsg-rule", (!has_rules).then_some("true"));
@@ -51,12 +51,12 @@ fn service(number: usize, has_rules: bool) -> Service {
     service
 }
 
-/// Measures so many load balancers, and asserts that a manager that finds everything done writes nothing.
+/// Measures so many load balancers, and asserts that a restarted manager writes nothing.
 fn measure(balancers: usize, share: Shares, has_rules: bool) -> Growth {
-    alone(async {
+    run_paused(async {
         let cluster = cluster(balancers, share);
         let growth = Growth::measure(&cluster, balancers * share.services, |number| service(number, has_rules)).await;
-        cluster.plans_nothing("all is done").await;
+        cluster.assert_plans_nothing("all is done").await;
         growth
     })
 }

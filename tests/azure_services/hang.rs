@@ -1,7 +1,7 @@
 //! One slow or refused request stops no other Service.
 //!
-//! A request hangs or is refused, and two seconds after it was sent another Service changes in a way that does not need it. The same is
-//! played without the trouble, which proves that the other Service is done in time then.
+//! A request hangs or is refused, and two seconds after it was sent another Service changes in a way that does not need it. A second run
+//! without the fault proves that the other Service would be done in time.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::azure_services::{
-    cluster::{BALANCERS, Cluster, PATIENCE, PUBLIC_IPS, addresses, alone, is_ready},
+    cluster::{BALANCERS, Cluster, PUBLIC_IPS, TIMEOUT, addresses, is_ready, run_paused},
     services::{annotate, external, internal, pinned, set_port, with},
 };
 
-/// Letters that fail so far. A fix of one removes it.
+/// Letters of scenarios that fail so far. A fix removes its letter.
 const OPEN: &[&str] = &[];
 /// Time from the first request that hangs or is refused until the other Service changes.
 const LEAD: Duration = Duration::from_secs(2);
@@ -30,18 +30,18 @@ const INSTANCES: &str = "*/virtualMachines/*";
 const ELEVENTH: &str = "*/virtualMachines/10";
 const RANGE: &str = "203.0.113.0/24";
 
-/// A trouble, and what it must not delay.
+/// A fault, and the change that it must not delay.
 struct Scenario {
-    /// Services that are served before.
+    /// Services that are served before the fault.
     served: Vec<Service>,
     effect: Effect,
-    /// Method and path of the requests that it is about.
+    /// Method and path of the affected requests.
     request: (&'static str, &'static str),
-    /// Number of requests that are hit; `None`: all.
+    /// Number of affected requests; `None`: all.
     times: Option<usize>,
     /// Whether the process is stopped before the cause and started after it.
     restarts: bool,
-    /// Leads to the request.
+    /// Causes the request.
     cause: fn(&Cluster),
     /// Changes another Service.
     change: fn(&Cluster),
@@ -49,7 +49,7 @@ struct Scenario {
     is_done: fn(&Cluster) -> bool,
 }
 
-/// Another external Service is created next to one that is served.
+/// Returns a scenario in which another external Service is created next to served ones.
 fn scenario(effect: Effect, request: (&'static str, &'static str), cause: fn(&Cluster)) -> Scenario {
     Scenario {
         served: vec![external("first"), internal("inside")],
@@ -63,12 +63,12 @@ fn scenario(effect: Effect, request: (&'static str, &'static str), cause: fn(&Cl
     }
 }
 
-/// The first of these writes never ends.
+/// Returns a scenario in which the first of these writes never ends.
 fn hanging(path: &'static str, cause: fn(&Cluster)) -> Scenario {
     Scenario { times: Some(1), ..scenario(Effect::HangOperation, ("PUT", path), cause) }
 }
 
-/// Requests like these are refused.
+/// Returns a scenario in which these requests are refused.
 fn refused(code: &str, request: (&'static str, &'static str), cause: fn(&Cluster)) -> Scenario {
     scenario(Effect::Refuse(409, code.to_owned(), None), request, cause)
 }
@@ -77,7 +77,7 @@ fn is_like(record: &RequestRecord, (method, path): (&str, &str)) -> bool {
     record.method == method && faults::glob(&path.to_ascii_lowercase(), &record.path.to_ascii_lowercase())
 }
 
-/// Returns how long it took until `holds`; `None`: longer than `limit`.
+/// Returns the time until `holds`; `None`: longer than `limit`.
 async fn within(cluster: &Cluster, limit: Duration, holds: impl Fn(&Cluster) -> bool) -> Option<Duration> {
     let start = Instant::now();
     while !holds(cluster) {
@@ -89,43 +89,43 @@ async fn within(cluster: &Cluster, limit: Duration, holds: impl Fn(&Cluster) -> 
     Some(start.elapsed())
 }
 
-/// Returns how long the other Service took, with the trouble or without it.
+/// Returns the time until the other Service is done, with the fault or without it; `None`: longer than [`LIMIT`].
 async fn play(scenario: &Scenario, is_disturbed: bool) -> Option<Duration> {
     let Scenario { served, effect, request, times, restarts, cause, change, is_done } = scenario;
-    let (cluster, life) = Cluster::with_ten_nodes().serving(served).await;
+    let (cluster, manager) = Cluster::with_ten_nodes().serving(served).await;
     cluster.azure().clear_requests();
     if is_disturbed {
         let fault = Fault::new(effect.clone()).method(request.0).path(request.1);
         cluster.azure().add_fault(if let Some(times) = times { fault.times(*times) } else { fault });
     }
-    let life = if *restarts {
-        life.stop().await;
+    let manager = if *restarts {
+        manager.stop().await;
         cause(&cluster);
         cluster.start()
     } else {
         cause(&cluster);
-        life
+        manager
     };
     let is_sent = |cluster: &Cluster| cluster.azure().count(|record| is_like(record, *request)) > 0;
-    assert!(within(&cluster, PATIENCE, is_sent).await.is_some(), "{request:?} was never sent");
+    assert!(within(&cluster, TIMEOUT, is_sent).await.is_some(), "{request:?} was never sent");
     tokio::time::sleep(LEAD).await;
     assert!(!is_done(&cluster), "it was not requested yet");
     change(&cluster);
     let took = within(&cluster, LIMIT, is_done).await;
-    life.kill();
+    manager.kill();
     took
 }
 
 fn judge(letter: &str, holds: bool, found: &str) {
     println!("{letter}: {found}");
-    assert_eq!(holds, !OPEN.contains(&letter), "{letter}: {found}; letters in OPEN have to fail, the others to hold");
+    assert_eq!(holds, !OPEN.contains(&letter), "{letter}: {found}; letters in OPEN must fail, the others must hold");
 }
 
 fn check(letter: &str, scenario: &Scenario) {
-    let calm = alone(play(scenario, false));
+    let calm = run_paused(play(scenario, false));
     assert!(calm.is_some(), "{letter}: not done within {LIMIT:?}, although nothing is slow or refused");
-    let took = alone(play(scenario, true));
-    judge(letter, took.is_some(), &format!("{took:?}, without the trouble {calm:?}"));
+    let took = run_paused(play(scenario, true));
+    judge(letter, took.is_some(), &format!("{took:?}, without the fault {calm:?}"));
 }
 
 fn join_machine(cluster: &Cluster) {
@@ -142,12 +142,12 @@ fn on_new_load_balancer(scenario: Scenario) -> Scenario {
 }
 
 #[test]
-fn an_instance_whose_write_hangs_delays_no_service() {
+fn a_hanging_instance_write_delays_no_service() {
     check("a", &hanging(INSTANCES, join_machine));
 }
 
 #[test]
-fn an_instance_whose_write_hangs_delays_no_new_load_balancer() {
+fn a_hanging_instance_write_delays_no_new_load_balancer() {
     check("a-new", &on_new_load_balancer(hanging(INSTANCES, join_machine)));
 }
 
@@ -162,14 +162,14 @@ fn a_refused_instance_delays_no_new_load_balancer() {
 }
 
 #[test]
-fn a_public_ip_whose_write_hangs_delays_no_other_service() {
+fn a_hanging_public_ip_write_delays_no_other_service() {
     // One of four hangs. The others were written while it was announced.
     let cause: fn(&Cluster) =
         |cluster| (1..5).for_each(|number| drop(cluster.create(&external(&format!("early-{number}")))));
     check("c", &hanging("*/publicIPAddresses/*", cause));
 }
 
-/// The write of the internal load balancer hangs.
+/// Returns a scenario in which the write of the internal load balancer hangs.
 fn internal_hangs() -> Scenario {
     hanging("*/loadBalancers/kubernetes-internal", |cluster| drop(cluster.create(&internal("stuck"))))
 }
@@ -189,7 +189,7 @@ fn a_load_balancer_that_hangs_delays_no_source_ranges() {
 }
 
 #[test]
-fn a_resource_group_without_an_answer_delays_no_other_service() {
+fn an_unresponsive_resource_group_delays_no_other_service() {
     let cause: fn(&Cluster) = |cluster| {
         cluster.put_group("elsewhere");
         cluster.create(&with(external("stuck"), "azure-load-balancer-resource-group", "elsewhere"));
@@ -201,7 +201,7 @@ fn share(cluster: &Cluster, name: &str, port: i32) {
     cluster.create(&pinned(name, &cluster.addresses("first")[0], port));
 }
 
-/// More than its tag lists, all of whom a new process looks at.
+/// More Services share the public IP than its tag lists, and a new process reconciles all of them.
 #[test]
 fn services_that_share_a_public_ip_delay_no_other_of_them() {
     let cause: fn(&Cluster) = |cluster| (8001..8020).for_each(|port| share(cluster, &format!("sharer-{port}"), port));
@@ -243,11 +243,11 @@ fn a_security_group_that_hangs_delays_no_service_without_rules() {
     check("i", &Scenario { change, ..hanging("*/networkSecurityGroups/*", create_stuck) });
 }
 
-/// Returns how often a machine was written that Azure refuses, in ten minutes in which each of fifty Services changes.
+/// Returns the number of writes of a machine that Azure refuses, in ten minutes in which each of fifty Services changes.
 async fn writes_of_refused_machine() -> usize {
     let name = |index: usize| format!("s{index}");
     let services: Vec<Service> = (0..50).map(|index| external(&name(index))).collect();
-    let (cluster, life) = Cluster::with_ten_nodes().serving(&services).await;
+    let (cluster, manager) = Cluster::with_ten_nodes().serving(&services).await;
     let refusal = Fault::refuse(409, "OperationNotAllowed").method("PUT").path(INSTANCES);
     cluster.azure().add_fault(refusal);
     cluster.azure().clear_requests();
@@ -256,21 +256,21 @@ async fn writes_of_refused_machine() -> usize {
         cluster.change(&name(index), |service| set_port(service, 8080));
         tokio::time::sleep(Duration::from_secs(12)).await;
     }
-    life.kill();
+    manager.kill();
     cluster.azure().count(|record| is_like(record, ("PUT", INSTANCES)))
 }
 
 #[test]
 fn a_refused_machine_is_written_once_a_minute() {
-    let count = alone(writes_of_refused_machine());
+    let count = run_paused(writes_of_refused_machine());
     assert!(count > 0, "the machine was never written");
     judge("j", count <= 11, &format!("{count} writes in ten minutes"));
 }
 
-/// ARM keeps another value than the one that was sent. Returns whether the Service is ready after ten minutes, and the writes of documents
-/// of this kind until then.
+/// Runs a Service while ARM stores another value than the one that was sent. Returns whether it is ready after ten minutes, and the number
+/// of writes of this kind until then.
 async fn normalized(kind: &'static str, service: &Service, normalize: fn(&mut Value)) -> (bool, usize) {
-    let (cluster, life) = Cluster::with_ten_nodes().serving(&[external("first")]).await;
+    let (cluster, manager) = Cluster::with_ten_nodes().serving(&[external("first")]).await;
     let azure = cluster.azure().clone();
     let arm = tokio::spawn(async move {
         loop {
@@ -288,14 +288,14 @@ async fn normalized(kind: &'static str, service: &Service, normalize: fn(&mut Va
     cluster.create(service);
     tokio::time::sleep(Duration::from_secs(600)).await;
     arm.abort();
-    life.kill();
+    manager.kill();
     let is_write = |record: &RequestRecord| record.class == Class::Write && record.resource_type.eq_ignore_ascii_case(kind);
     (is_ready(&cluster.service("other").unwrap()), cluster.azure().count(is_write))
 }
 
-/// A write, and two more to find out that they change nothing.
+/// Asserts at most one write, and two more that detect that writing changes nothing.
 fn check_normalized(letter: &str, kind: &'static str, service: &Service, normalize: fn(&mut Value)) {
-    let (is_ready, writes) = alone(normalized(kind, service, normalize));
+    let (is_ready, writes) = run_paused(normalized(kind, service, normalize));
     assert!(writes > 0, "{letter}: nothing was written");
     judge(letter, is_ready && writes <= 3, &format!("ready: {is_ready}, {writes} writes in ten minutes"));
 }

@@ -1,4 +1,4 @@
-//! Services that ask for what is not theirs, or for what nobody can read: they fail alone, and nothing is written for them.
+//! Services that request foreign or unreadable resources: they fail alone, and nothing is written for them.
 
 use cloud_controller_manager::{
     controllers::service::conditions,
@@ -21,16 +21,16 @@ fn message(cluster: &Cluster, name: &str) -> String {
     conditions::current(&service).map(|condition| condition.message.clone()).unwrap_or_default()
 }
 
-/// The security group, as text.
+/// Returns the rules of the security group as text.
 fn rules(cluster: &Cluster) -> String {
     let groups = cluster.security_groups();
     groups.iter().map(|group| group["properties"]["securityRules"].to_string()).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_claims_the_address_of_a_node_or_of_another_service() {
+async fn addresses_of_nodes_and_other_services_cannot_be_claimed() {
     let cluster = Cluster::with_two_nodes();
-    let _life = cluster.serve(&[external("victim")]).await;
+    let _manager = cluster.serve(&[external("victim")]).await;
     let victim = cluster.addresses("victim").remove(0);
     let before = rules(&cluster);
 
@@ -38,12 +38,12 @@ async fn nobody_claims_the_address_of_a_node_or_of_another_service() {
         let service = with(external(name), "azure-allowed-ip-ranges", "10.0.0.0/8");
         with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
     };
-    let node = cluster.world.nodes()[0].status.clone().unwrap().addresses.unwrap()[0].address.clone();
+    let node = cluster.cloud.nodes()[0].status.clone().unwrap().addresses.unwrap()[0].address.clone();
     let mut plain = external("plain").service_type("ClusterIP");
     plain.spec.as_mut().unwrap().cluster_ip = Some("10.0.99.9".to_owned());
     cluster.create(&plain);
     let subnet = format!("{}.250", node.rsplit_once('.').unwrap().0);
-    // Addresses that something has are left out, and the rest is served: private ones too.
+    // Addresses in use are omitted, and all others are served, including private addresses.
     for (name, claimed, holder) in [
         ("of-a-node", node.as_str(), "of Node "),
         ("of-metadata", "169.254.169.254", "link-local"),
@@ -65,9 +65,9 @@ async fn nobody_claims_the_address_of_a_node_or_of_another_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_neither_cuts_off_nor_publishes_the_owner_of_an_address() {
+async fn a_guest_neither_blocks_nor_publishes_an_address_owner() {
     let cluster = Cluster::with_two_nodes();
-    let _life = cluster.serve(&[internal("owner")]).await;
+    let _manager = cluster.serve(&[internal("owner")]).await;
     let address = cluster.addresses("owner").remove(0);
     let guest = |name: &str, port: i32| with(internal(name).ports(&[("http", port)]), "azure-load-balancer-ipv4", &address);
     let denying = with(guest("denying", 81), "azure-allowed-ip-ranges", "203.0.113.1/32");
@@ -80,28 +80,28 @@ async fn a_guest_neither_cuts_off_nor_publishes_the_owner_of_an_address() {
     assert!(cluster.azure().documents_of("Microsoft.Network/privateLinkServices").is_empty());
 }
 
-/// What the Go CCM leaves for two such Services is right: a start writes nothing.
+/// The Go CCM writes the same single rule, so a start after it writes nothing.
 #[tokio::test(start_paused = true)]
 async fn services_that_all_deny_the_rest_share_one_rule() {
     let denying = |service: Service| {
         let service = service.source_ranges(&["203.0.113.0/24"]);
         with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
     };
-    let (cluster, life) = Cluster::with_two_nodes().serving(&[denying(external("owner"))]).await;
+    let (cluster, manager) = Cluster::with_two_nodes().serving(&[denying(external("owner"))]).await;
     let address = cluster.addresses("owner").remove(0);
     cluster.add(&denying(pinned("guest", &address, 81))).await;
     let rules = rules(&cluster);
     assert_eq!(rules.matches("\"access\":\"Deny\"").count(), 1, "{rules}");
-    life.stop().await;
-    cluster.plans_nothing("with one rule").await;
+    manager.stop().await;
+    cluster.assert_plans_nothing("with one rule").await;
 }
 
-/// Without the subnets nothing tells which private addresses are free.
+/// Without the subnets it is unknown which private addresses are free.
 #[tokio::test(start_paused = true)]
-async fn private_additional_addresses_wait_until_the_subnets_can_be_read() {
+async fn private_additional_addresses_wait_for_readable_subnets() {
     let cluster = Cluster::with_two_nodes();
     cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").method("GET").path("*/subnets").times(1));
-    let _life = cluster.serve(&[with(external("web"), "azure-additional-public-ips", "20.77.0.1,10.20.0.1")]).await;
+    let _manager = cluster.serve(&[with(external("web"), "azure-additional-public-ips", "20.77.0.1,10.20.0.1")]).await;
     assert_eq!(cluster.addresses("web")[1..], ["20.77.0.1"]);
     cluster.assert_warned("web", "the subnets of virtual network vnet-test cannot be read");
     tokio::time::sleep(MINUTE).await;
@@ -110,12 +110,12 @@ async fn private_additional_addresses_wait_until_the_subnets_can_be_read() {
     cluster.until("the private address is served", MINUTE, is_served).await;
 }
 
-/// The address and port of another Service, without a load balancing rule or with a rule for all ports.
+/// Services name the address and port of another one, without a load balancing rule or with a rule for all ports.
 #[tokio::test(start_paused = true)]
 async fn no_service_takes_over_the_port_of_another_at_its_address() {
     let restricted = |service: Service| with(service, "azure-allowed-ip-ranges", "10.9.0.0/16");
     let cluster = Cluster::with_two_nodes();
-    let _life = cluster.serve(&[external("outside"), internal("inside")].map(restricted)).await;
+    let _manager = cluster.serve(&[external("outside"), internal("inside")].map(restricted)).await;
     let address = |name: &str| cluster.addresses(name).remove(0);
     let before = rules(&cluster);
     let mut sctp = with(pinned("sctp", &address("outside"), 80), "port_80_no_lb_rule", "true");
@@ -139,7 +139,7 @@ async fn no_service_takes_over_the_port_of_another_at_its_address() {
     assert_eq!(rules(&cluster), before);
 }
 
-/// Whether some security rule lets this range reach the port.
+/// Returns `true` if a security rule allows this range to reach the port.
 fn is_open(cluster: &Cluster, range: &str, port: &str) -> bool {
     let groups = cluster.security_groups();
     let rules = groups.iter().flat_map(|group| group["properties"]["securityRules"].as_array().into_iter().flatten());
@@ -149,13 +149,14 @@ fn is_open(cluster: &Cluster, range: &str, port: &str) -> bool {
         .any(|ports| ports.contains(port))
 }
 
-/// A guest that holds a port without a rule keeps it from nobody who owns the address, nor lets its own sources in there.
+/// A guest that has a port without a load balancing rule neither keeps the port from the owner of the address nor opens it to its own
+/// sources.
 #[tokio::test(start_paused = true)]
-async fn the_owner_of_an_address_gets_a_port_that_a_guest_holds() {
+async fn the_owner_of_an_address_gets_a_port_that_a_guest_uses() {
     const OWNERS: &str = "10.9.0.0/16";
     const GUESTS: &str = "203.0.113.0/24";
     let cluster = Cluster::with_two_nodes();
-    let _life = cluster.serve(&[with(external("owner"), "azure-allowed-ip-ranges", OWNERS)]).await;
+    let _manager = cluster.serve(&[with(external("owner"), "azure-allowed-ip-ranges", OWNERS)]).await;
     let guest = pinned("guest", &cluster.addresses("owner").remove(0), 81).port("tls", "TCP", 443);
     let guest = with(guest, "azure-allowed-ip-ranges", GUESTS);
     cluster.add(&with(guest, "port_443_no_lb_rule", "true")).await;
@@ -166,11 +167,11 @@ async fn the_owner_of_an_address_gets_a_port_that_a_guest_holds() {
     assert!(is_open(&cluster, GUESTS, "81") && !is_open(&cluster, GUESTS, "443"), "{}", rules(&cluster));
 }
 
-/// Names of 240 KB get into no label, event or condition.
+/// Names of 240 KB appear in no condition, event or request path.
 #[tokio::test(start_paused = true)]
-async fn names_that_are_too_long_get_nowhere() {
+async fn names_that_are_too_long_reach_no_status_event_or_request() {
     let cluster = Cluster::with_two_nodes();
-    let _life = cluster.start();
+    let _manager = cluster.start();
     let long = "x".repeat(240_000);
     cluster.create(&with(external("long"), "azure-load-balancer-resource-group", &long));
     cluster.until("it is refused", MINUTE, |cluster| is_invalid(cluster, "long")).await;
@@ -180,8 +181,8 @@ async fn names_that_are_too_long_get_nowhere() {
     cluster.remove("long").await;
 }
 
-/// One annotation that may name something, as long as the API server takes it.
-fn as_long_as_it_gets(number: usize) -> Service {
+/// Returns a Service with one annotation for a name, as long as the API server accepts.
+fn service_with_long_name(number: usize) -> Service {
     let key = NAMES[number % NAMES.len()];
     with(external(&format!("long-{number}")), key, &format!("{number}{}", "x".repeat(240_000)))
 }
@@ -199,14 +200,14 @@ const NAMES: [&str; 10] = [
     "azure-load-balancer-health-probe-request-path",
 ];
 
-/// A Node that is to be initialised, and names whatever it wants in its provider id and annotations.
+/// Returns an uninitialized Node with long values or foreign subscriptions in its provider id and annotations.
 fn hostile_node(number: usize) -> Node {
     let long = "x".repeat(120_000);
-    let place = [
+    let scopes = [
         format!("/subscriptions/{number}{long}/resourceGroups/{number}{long}"),
         format!("/subscriptions/99999999-0000-0000-0000-{number:012}/resourceGroups/rg-{number}"),
     ];
-    let id = format!("azure://{}/providers/Microsoft.Compute/virtualMachines/vm{number}", place[number % 2]);
+    let id = format!("azure://{}/providers/Microsoft.Compute/virtualMachines/vm{number}", scopes[number % 2]);
     serde_json::from_value(serde_json::json!({
         "metadata": {
             "name": format!("hostile-{number}"),
@@ -222,32 +223,32 @@ fn hostile_node(number: usize) -> Node {
     .unwrap()
 }
 
-/// The values of labels in a page of metrics.
+/// Returns the values of labels in a page of metrics.
 fn label_values(page: &str) -> impl Iterator<Item = &str> {
     page.lines().filter(|line| !line.starts_with('#')).flat_map(|line| line.split('"').skip(1).step_by(2))
 }
 
-/// Nobody who may write Services or Nodes makes `/metrics` large: what they write gets into no label.
+/// Users who may write Services or Nodes cannot make `/metrics` large, because their texts appear in no label.
 #[tokio::test(start_paused = true)]
-async fn what_users_write_does_not_grow_the_page_of_metrics() {
+async fn hostile_services_and_nodes_do_not_grow_the_metrics() {
     const HOSTILE: usize = 20;
-    /// Of a name in Azure or Kubernetes, and both with a slash between.
+    /// Two names of Azure or Kubernetes with a slash between them.
     const LONGEST: usize = 512;
     let cluster = Cluster::with_two_nodes();
-    let life = cluster.serve(&[external("honest")]).await;
-    let before = life.metrics.render().unwrap();
-    (0..HOSTILE).for_each(|number| drop(cluster.create(&as_long_as_it_gets(number))));
+    let manager = cluster.serve(&[external("honest")]).await;
+    let before = manager.metrics.render().unwrap();
+    (0..HOSTILE).for_each(|number| drop(cluster.create(&service_with_long_name(number))));
     (0..HOSTILE).for_each(|number| drop(cluster.server.create::<Node>(&hostile_node(number))));
     cluster
-        .until("all Services have been looked at", 10 * MINUTE, |cluster| {
+        .until("all Services have been reconciled", 10 * MINUTE, |cluster| {
             cluster.services().iter().all(|service| conditions::current(service).is_some())
         })
         .await;
     tokio::time::sleep(10 * MINUTE).await;
-    let after = life.metrics.render().unwrap();
+    let after = manager.metrics.render().unwrap();
     let longest = label_values(&after).max_by_key(|value| value.len()).unwrap();
     assert!(longest.len() <= LONGEST, "{} bytes: {longest:.100}", longest.len());
-    // Some series of its own for each Service that is known by name; none is for a Node.
+    // Each Service has some series of its own, and no Node has any.
     assert!(after.len() <= before.len() + HOSTILE * 16 * 1024, "{} bytes, before {}", after.len(), before.len());
     for text in ["xxxx", "rg-1", "group-1", "hostile", "99999999-"] {
         let found = label_values(&after).find(|value| value.contains(text));

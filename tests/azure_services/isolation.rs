@@ -1,18 +1,18 @@
-//! Services that only ARM can find fault with: they fail alone, say why, and recover.
+//! Services that only ARM can reject: they fail alone, report the cause, and recover.
 
 use cloud_controller_manager::controllers::service::conditions;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::azure_services::{
-    cluster::{Cluster, MINUTE, alone, is_ready},
+    cluster::{Cluster, MINUTE, is_ready, run_paused},
     documents::{State, differences, unordered},
     services::{annotate, external, internal, set_port, with},
     wire::Objection,
 };
 
 const SERVICES: usize = 200;
-/// ARM refuses something of each, and what its message says.
-const CULPRITS: [(usize, &str); 5] = [
+/// Services that ARM rejects, with a part of its message.
+const REJECTED: [(usize, &str); 5] = [
     (17, "TagNotAllowedByPolicy"),
     (58, "TagNotAllowedByPolicy"),
     (99, "PortNotAllowedByPolicy"),
@@ -20,17 +20,17 @@ const CULPRITS: [(usize, &str); 5] = [
     (181, "SecurityRuleInvalidAddressPrefix"),
 ];
 
-fn is_culprit(index: usize) -> bool {
-    CULPRITS.iter().any(|(culprit, _)| *culprit == index)
+fn is_rejected(index: usize) -> bool {
+    REJECTED.iter().any(|(rejected, _)| *rejected == index)
 }
 
 fn name(index: usize) -> String {
     format!("s{index}")
 }
 
-/// Three of four are external. The culprits differ from others only in what ARM finds fault with.
+/// Returns a Service; three of four are external. Rejected Services differ from others only in the value that ARM rejects.
 fn service(index: usize) -> Service {
-    let plain = if index.is_multiple_of(4) && !is_culprit(index) { internal(&name(index)) } else { external(&name(index)) };
+    let plain = if index.is_multiple_of(4) && !is_rejected(index) { internal(&name(index)) } else { external(&name(index)) };
     let port = |mut service: Service, port: i32| {
         set_port(&mut service, port);
         service
@@ -45,8 +45,8 @@ fn service(index: usize) -> Service {
     }
 }
 
-/// Policies forbid tags of public IPs, ports and service tags.
-fn object(cluster: &Cluster) {
+/// Adds policies that forbid tags of public IPs, ports and service tags.
+fn add_policies(cluster: &Cluster) {
     cluster.objections.add(Objection {
         kind: "publicIPAddresses",
         text: "\"forbidden\":".to_owned(),
@@ -65,24 +65,24 @@ fn object(cluster: &Cluster) {
         kind: "networkSecurityGroups",
         text: "\"NoSuchTag\"".to_owned(),
         code: "SecurityRuleInvalidAddressPrefix",
-        message: "SecurityRuleInvalidAddressPrefix: NoSuchTag is no valid address prefix.".to_owned(),
+        message: "SecurityRuleInvalidAddressPrefix: NoSuchTag is not a valid address prefix.".to_owned(),
     });
 }
 
 fn others_are_ready(cluster: &Cluster) -> bool {
     (0..SERVICES)
-        .filter(|index| !is_culprit(*index))
+        .filter(|index| !is_rejected(*index))
         .all(|index| cluster.service(&name(index)).is_some_and(|s| is_ready(&s)))
 }
 
-/// A cloud without what belongs to the culprits.
-fn without_culprits(cluster: &Cluster, culprits: &[Service]) -> State {
+/// Returns the cloud without the parts of the rejected Services.
+fn without_rejected(cluster: &Cluster, rejected: &[Service]) -> State {
     let mut state = unordered(cluster);
     let base = |service: &Service| {
         let uid = service.metadata.uid.clone().unwrap_or_default().replace('-', "");
         format!("a{uid}").chars().take(32).collect::<String>()
     };
-    let bases: Vec<String> = culprits.iter().map(base).collect();
+    let bases: Vec<String> = rejected.iter().map(base).collect();
     let is_theirs = |text: &str| bases.iter().any(|base| text.contains(base.as_str()));
     state.retain(|id, _| !is_theirs(id));
     for document in state.values_mut() {
@@ -100,23 +100,23 @@ fn without_culprits(cluster: &Cluster, culprits: &[Service]) -> State {
 
 #[test]
 fn five_of_two_hundred_services_fail_alone_and_recover() {
-    let (expected, calm) = alone(async {
+    let (expected, calm) = run_paused(async {
         let cluster = Cluster::with_ten_nodes();
         let all: Vec<Service> = (0..SERVICES).map(|index| cluster.create(&service(index))).collect();
-        let culprits: Vec<Service> = CULPRITS.iter().map(|(index, _)| all[*index].clone()).collect();
-        CULPRITS.iter().for_each(|(index, _)| cluster.delete(&name(*index)));
-        let life = cluster.start();
+        let rejected: Vec<Service> = REJECTED.iter().map(|(index, _)| all[*index].clone()).collect();
+        REJECTED.iter().for_each(|(index, _)| cluster.delete(&name(*index)));
+        let manager = cluster.start();
         let took = cluster.until_ready(10 * MINUTE).await;
         cluster.settle().await;
-        life.stop().await;
-        (without_culprits(&cluster, &culprits), took)
+        manager.stop().await;
+        (without_rejected(&cluster, &rejected), took)
     });
-    alone(async {
+    run_paused(async {
         let cluster = Cluster::with_ten_nodes();
-        object(&cluster);
+        add_policies(&cluster);
         let all: Vec<Service> = (0..SERVICES).map(|index| cluster.create(&service(index))).collect();
-        let culprits: Vec<Service> = CULPRITS.iter().map(|(index, _)| all[*index].clone()).collect();
-        let _life = cluster.start();
+        let rejected: Vec<Service> = REJECTED.iter().map(|(index, _)| all[*index].clone()).collect();
+        let _manager = cluster.start();
         let took = cluster.until("195 are ready", 10 * MINUTE, others_are_ready).await;
         println!(
             "195 of 200 ready after {took:?}, without the other 5 after {calm:?}; {} writes and {} refusals",
@@ -128,23 +128,23 @@ fn five_of_two_hundred_services_fail_alone_and_recover() {
         let refused = cluster.objections.refused();
         assert!(refused <= 250, "{refused} refusals of five Services in ten minutes");
         assert!(others_are_ready(&cluster));
-        assert_eq!(differences(&expected, &without_culprits(&cluster, &culprits)), Vec::<String>::new());
-        CULPRITS.iter().for_each(|(index, cause)| says_why(&cluster, &name(*index), cause));
-        for (index, _) in CULPRITS {
+        assert_eq!(differences(&expected, &without_rejected(&cluster, &rejected)), Vec::<String>::new());
+        REJECTED.iter().for_each(|(index, cause)| assert_cause_is_reported(&cluster, &name(*index), cause));
+        for (index, _) in REJECTED {
             assert_eq!(cluster.addresses(&name(index)), Vec::<String>::new(), "s{index}");
         }
 
         cluster.objections.clear();
         let took = cluster.until_ready(15 * MINUTE).await;
-        println!("all 200 ready {took:?} after the cause went");
+        println!("all 200 ready {took:?} after the policies were removed");
     });
 }
 
-/// An event and the condition name the cause.
-fn says_why(cluster: &Cluster, name: &str, cause: &str) {
+/// Asserts that an event and the condition name the cause.
+fn assert_cause_is_reported(cluster: &Cluster, name: &str, cause: &str) {
     let warnings = cluster.warnings(name);
-    let told = warnings.iter().any(|(reason, message)| reason == "SyncLoadBalancerFailed" && message.contains(cause));
-    assert!(told, "{name}: {warnings:?}");
+    let is_reported = warnings.iter().any(|(reason, message)| reason == "SyncLoadBalancerFailed" && message.contains(cause));
+    assert!(is_reported, "{name}: {warnings:?}");
     let service = cluster.service(name).unwrap();
     let condition = conditions::current(&service).expect("a condition");
     assert!(["Failed", "Invalid"].contains(&condition.reason.as_str()), "{name}: {condition:?}");
@@ -152,16 +152,16 @@ fn says_why(cluster: &Cluster, name: &str, cause: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_internal_service_whose_address_somebody_has_fails_alone() {
+async fn an_internal_service_with_a_used_address_fails_alone() {
     let cluster = Cluster::with_ten_nodes();
-    let taken = cluster.world.machines()[3].ip_configurations[0].address.to_string();
+    let used_address = cluster.cloud.machines()[3].ip_configurations[0].address.to_string();
     (0..20).for_each(|index| drop(cluster.create(&internal(&name(index)))));
-    cluster.create(&with(internal("bad"), "azure-load-balancer-ipv4", &taken));
-    let _life = cluster.start();
+    cluster.create(&with(internal("bad"), "azure-load-balancer-ipv4", &used_address));
+    let _manager = cluster.start();
     let ready = |cluster: &Cluster| (0..20).all(|index| cluster.service(&name(index)).is_some_and(|s| is_ready(&s)));
     cluster.until("the others are ready", 10 * MINUTE, ready).await;
     tokio::time::sleep(MINUTE).await;
-    says_why(&cluster, "bad", &taken);
+    assert_cause_is_reported(&cluster, "bad", &used_address);
     cluster.change("bad", |service| annotate(service, "azure-load-balancer-ipv4", None));
     cluster.until_ready(10 * MINUTE).await;
 }

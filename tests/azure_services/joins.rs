@@ -15,12 +15,12 @@ const WAVES: usize = 20;
 const INSTANCES_OF_A_WAVE: u32 = 15;
 /// Instances in the pool at the end, with those from the beginning.
 const MEMBERS: usize = 10 + WAVES * INSTANCES_OF_A_WAVE as usize;
-/// Shorter than the write of the load balancer that the Service of the wave before needs.
+/// Shorter than the write of the load balancer for the Service of the previous wave.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Writes of the load balancer beyond one for each new Service.
 const FEW: usize = 2;
 
-/// Returns durations of Azure in which an instance can join between the read of a load balancer and its write.
+/// Returns options with durations in which an instance can join between the read of a load balancer and its write.
 fn options() -> AzureOptions {
     let takes = |respond, operation| Latency {
         respond: Duration::from_millis(respond),
@@ -57,11 +57,11 @@ fn balancer_writes(cluster: &Cluster) -> (usize, usize) {
 #[tokio::test(start_paused = true)]
 async fn no_service_fails_while_300_instances_join() {
     let cluster = Cluster::new(ten_nodes(), options());
-    let life = cluster.serve(&["a", "b", "c"].map(external)).await;
+    let manager = cluster.serve(&["a", "b", "c"].map(external)).await;
     let (before, _) = balancer_writes(&cluster);
-    let pool = cluster.world.topology().pools[0].name.clone();
+    let pool = cluster.cloud.topology().pools[0].name.clone();
     for wave in 0..WAVES {
-        let machines = cluster.world.scale_out(&pool, INSTANCES_OF_A_WAVE).unwrap();
+        let machines = cluster.cloud.scale_out(&pool, INSTANCES_OF_A_WAVE).unwrap();
         machines.iter().for_each(|machine| cluster.register(machine));
         cluster.create(&external(&format!("s{wave}")));
         tokio::time::sleep(INTERVAL).await;
@@ -80,5 +80,5 @@ async fn no_service_fails_while_300_instances_join() {
     }
     // An instance that joins needs no write of the load balancer.
     assert!(after - before <= WAVES + FEW, "{} writes of the load balancer", after - before);
-    life.stop().await;
+    manager.stop().await;
 }

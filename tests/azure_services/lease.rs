@@ -13,7 +13,7 @@ use crate::azure_services::{
     services::external,
 };
 
-/// A renewal that fails notices the loss. The operations of public IPs last longer than the period of renewals.
+/// Time after which a failed renewal has detected the loss. The operations of public IPs last longer than the period of renewals.
 const NOTICED: Duration = Duration::from_secs(310);
 const OPERATION: Duration = Duration::from_secs(400);
 
@@ -31,7 +31,7 @@ async fn lease_lost_with_steps_in_flight_sends_nothing_more() {
     let slow = Latency { respond: Duration::from_millis(50), operation: OPERATION };
     let latencies = Latencies::default().with(Class::Write, "microsoft.network/publicipaddresses", slow);
     let cluster = Cluster::new(two_nodes(), AzureOptions { latencies, ..AzureOptions::default() });
-    let life = cluster.start();
+    let manager = cluster.start();
     ["a", "b"].iter().for_each(|name| drop(cluster.create(&external(name))));
     let is_sent = |cluster: &Cluster| cluster.writes().iter().filter(|write| write.contains("publicIPAddresses")).count();
     cluster.until("both public IPs are sent", HOUR, |cluster| is_sent(cluster) == 2).await;
@@ -42,7 +42,7 @@ async fn lease_lost_with_steps_in_flight_sends_nothing_more() {
     tokio::time::sleep(OPERATION).await;
     assert_eq!(cluster.writes(), Vec::<String>::new(), "another component holds the lease");
     assert!(!cluster.azure().requests().is_empty(), "operations in flight are followed to their end");
-    assert!(life.unsettled("a")["problem"].as_str().is_some_and(|problem| problem.contains("lease")));
+    assert!(manager.unsettled("a")["problem"].as_str().is_some_and(|problem| problem.contains("lease")));
 
     hold_as(&cluster, "");
     cluster.until_ready(HOUR).await;

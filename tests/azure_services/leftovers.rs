@@ -1,4 +1,4 @@
-//! What others have left, made or broken: it may stay, but it must not stand in anybody's way.
+//! Leftover, foreign and broken resources: they may remain, but they must not block other Services.
 
 use cloud_controller_manager::sandbox::{azure::Fault, objects::ServiceExt};
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ use crate::azure_services::{
 
 const BALANCERS: &str = "Microsoft.Network/loadBalancers";
 
-/// The one document of a type.
+/// Returns the only document of a type.
 fn only(cluster: &Cluster, kind: &str) -> Value {
     let mut documents = cluster.azure().documents_of(kind);
     assert_eq!(documents.len(), 1, "{documents:?}");
     documents.remove(0)
 }
 
-/// Somebody adds a rule of their own to the front end of the only Service.
+/// Adds a foreign rule to the frontend of the only Service.
 fn add_rule(cluster: &Cluster) {
     let balancer = only(cluster, BALANCERS);
     let mut rule = balancer["properties"]["loadBalancingRules"][0].clone();
@@ -33,8 +33,8 @@ fn add_rule(cluster: &Cluster) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_of_somebody_else_keeps_front_end_and_public_ip_but_not_the_service() {
-    let (cluster, _life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+async fn a_foreign_rule_keeps_the_frontend_but_not_the_service() {
+    let (cluster, _manager) = Cluster::with_two_nodes().serving(&[external("web")]).await;
     add_rule(&cluster);
     tokio::time::sleep(5 * MINUTE).await;
     cluster.remove("web").await;
@@ -45,21 +45,21 @@ async fn a_rule_of_somebody_else_keeps_front_end_and_public_ip_but_not_the_servi
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_service_of_the_same_name_has_left_keeps_nobody_from_being_served() {
-    let (cluster, life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
-    life.kill();
+async fn leftovers_of_a_service_do_not_block_one_of_the_same_name() {
+    let (cluster, manager) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+    manager.kill();
     cluster.change("web", |web| web.metadata.finalizers = None);
     cluster.delete("web");
     assert!(cluster.service("web").is_none());
-    let _life = cluster.serve_and_settle(&[external("web")]).await;
+    let _manager = cluster.serve_and_settle(&[external("web")]).await;
 }
 
-/// Two Services of one process share an address. The rules of one leave with it, before anything is compared.
+/// Two Services of one process share an address. The rules of a deleted Service are removed with it, without a comparison.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_service_leaves_no_rule_at_a_shared_address() {
     let inside = with(internal("inside"), "azure-allowed-ip-ranges", "10.9.0.0/16");
     let outside = with(external("outside"), "azure-allowed-ip-ranges", "203.0.113.0/24");
-    let (cluster, _life) = Cluster::with_two_nodes().serving(&[inside, outside]).await;
+    let (cluster, _manager) = Cluster::with_two_nodes().serving(&[inside, outside]).await;
     let rules = |cluster: &Cluster| {
         let group = only(cluster, "Microsoft.Network/networkSecurityGroups");
         let named = |rule: &Value| (rule["name"].to_string(), rule["properties"].to_string());
@@ -74,19 +74,19 @@ async fn a_deleted_service_leaves_no_rule_at_a_shared_address() {
     cluster.settle().await;
     assert_ne!(rules(&cluster), before);
     ["locked", "open"].iter().for_each(|name| cluster.delete(name));
-    cluster.until("they are gone", 5 * MINUTE, |cluster| cluster.services().len() == 2).await;
+    cluster.until("they are deleted", 5 * MINUTE, |cluster| cluster.services().len() == 2).await;
     assert_eq!(rules(&cluster), before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_service_names_and_nobody_may_read_is_its_own_trouble() {
+async fn an_unreadable_reference_fails_only_its_own_service() {
     let cluster = Cluster::with_two_nodes();
     cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").path("*/resourceGroups/forbidden/*"));
     cluster.azure().add_fault(Fault::refuse(400, "InvalidResourceName").path("*/subnets/odd"));
     cluster.create(&external("before"));
     cluster.create(&with(external("bad"), "azure-load-balancer-resource-group", "forbidden"));
     cluster.create(&with(internal("odd"), "azure-load-balancer-internal-subnet", "odd"));
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.until_served("before", 5 * MINUTE).await;
     cluster.settle().await;
     cluster.create(&external("later"));
@@ -97,10 +97,11 @@ async fn what_one_service_names_and_nobody_may_read_is_its_own_trouble() {
     }
 }
 #[tokio::test(start_paused = true)]
-async fn a_public_ip_in_a_group_that_nobody_names_any_more_is_deleted() {
+async fn a_public_ip_in_a_group_no_longer_named_is_deleted() {
     let cluster = Cluster::with_two_nodes();
     cluster.put_group("elsewhere");
-    let _life = cluster.serve_and_settle(&[with(external("web"), "azure-load-balancer-resource-group", "elsewhere")]).await;
+    let _manager =
+        cluster.serve_and_settle(&[with(external("web"), "azure-load-balancer-resource-group", "elsewhere")]).await;
     let before = cluster.addresses("web");
     tokio::time::sleep(60 * MINUTE).await;
     cluster.change("web", |web| annotate(web, "azure-load-balancer-resource-group", None));
@@ -110,7 +111,7 @@ async fn a_public_ip_in_a_group_that_nobody_names_any_more_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_public_ip_that_is_not_provisioned_holds_up_nobody_else() {
+async fn an_unprovisioned_public_ip_delays_no_other_service() {
     let cluster = Cluster::with_two_nodes();
     let id = cluster.put_public_ip("theirs", "203.0.113.9");
     cluster.azure().change_document(&id, |document| document["properties"]["provisioningState"] = json!("Failed"));
@@ -126,10 +127,10 @@ async fn a_public_ip_that_is_not_provisioned_holds_up_nobody_else() {
     }
     cluster.create(&with(external("bad"), "azure-pip-name", "theirs"));
     (0..5).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
-    let _life = cluster.start();
+    let _manager = cluster.start();
     let ready = |cluster: &Cluster| cluster.services().iter().filter(|service| is_ready(service)).count();
     cluster.until("the others are ready", 10 * MINUTE, |cluster| ready(cluster) == 5).await;
-    // By then the pauses have grown; time is the input here, on a paused clock.
+    // The backoff has reached its maximum then.
     tokio::time::sleep(60 * MINUTE).await;
     let before = cluster.objections.refused();
     tokio::time::sleep(60 * MINUTE).await;
@@ -138,10 +139,10 @@ async fn a_public_ip_that_is_not_provisioned_holds_up_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_balancer_that_cannot_be_written_holds_up_only_those_on_it() {
+async fn an_unwritable_load_balancer_delays_only_its_own_services() {
     let cluster = Cluster::with_two_nodes();
     let names = ["a", "b", "c", "inside"];
-    let _life = cluster.serve(&[external("a"), external("b"), external("c"), internal("inside")]).await;
+    let _manager = cluster.serve(&[external("a"), external("b"), external("c"), internal("inside")]).await;
     let broken = Fault::refuse(500, "InternalServerError").method("PUT").path("*/loadBalancers/kubernetes-internal");
     cluster.azure().add_fault(broken);
     names.iter().for_each(|name| cluster.change(name, |service| set_port(service, 8080)));

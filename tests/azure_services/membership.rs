@@ -1,4 +1,4 @@
-//! Who is in the back-end pools: whoever has a Node that belongs there, whatever happens to Services.
+//! Members of the backend pools: the machines of all eligible Nodes, whatever happens to Services.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,14 +17,14 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, MINUTE, alone},
+    cluster::{Cluster, MINUTE, Manager, run_paused},
     seeds,
     services::{annotate, external, internal},
 };
 
-/// How soon pools follow Nodes.
+/// Time within which pools follow Nodes.
 const SOON: Duration = Duration::from_secs(15);
-/// Nobody's machine is given so long to become somebody's, and some more.
+/// Longer than a machine without a Node stays in the pools.
 const LONG: Duration = Duration::from_secs(75 * 60);
 pub(crate) const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const MANAGED: &str = "kubernetes.azure.com/managed";
@@ -35,22 +35,22 @@ fn machines(count: u32) -> Topology {
     Topology::new().pools(PoolKind::Uniform, 1, count)
 }
 
-/// The Services get their pools.
-async fn served(topology: Topology, kind: &str, services: &[Service]) -> (Cluster, Life) {
+/// Serves these Services with pools of this kind.
+async fn served(topology: Topology, kind: &str, services: &[Service]) -> (Cluster, Manager) {
     let cluster = Cluster::new(topology, AzureOptions::default());
     cluster.configured("loadBalancerBackendPoolConfigurationType", kind).serving(services).await
 }
 
-/// Names of the machines in each pool, by id of the pool.
+/// Returns the names of the machines in each pool, by id of the pool.
 fn members(cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
-    let (machines, mut members) = (cluster.world.machines(), BTreeMap::<String, BTreeSet<String>>::new());
-    let topology = cluster.world.topology();
+    let (machines, mut members) = (cluster.cloud.machines(), BTreeMap::<String, BTreeSet<String>>::new());
+    let topology = cluster.cloud.topology();
     for balancer in cluster.balancers() {
         for pool in list(&balancer["properties"]["backendAddressPools"]) {
             let listed = list(&pool["properties"]["loadBalancerBackendAddresses"]);
             let addresses: Vec<_> = listed.iter().filter_map(|entry| entry["properties"]["ipAddress"].as_str()).collect();
             let is_in = |machine: &&Machine| {
-                machine.ip_configurations.iter().any(|one| addresses.contains(&one.address.to_string().as_str()))
+                machine.ip_configurations.iter().any(|it| addresses.contains(&it.address.to_string().as_str()))
             };
             let names = machines.iter().filter(is_in).map(Machine::computer_name).collect();
             members.insert(pool["id"].as_str().unwrap().to_lowercase(), names);
@@ -72,7 +72,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether every pool has exactly these.
+/// Returns `true` if every pool has exactly these machines.
 fn all_have<'a>(cluster: &Cluster, names: impl IntoIterator<Item = &'a String>) -> bool {
     let names: BTreeSet<String> = names.into_iter().cloned().collect();
     let members = members(cluster);
@@ -80,24 +80,24 @@ fn all_have<'a>(cluster: &Cluster, names: impl IntoIterator<Item = &'a String>) 
 }
 
 async fn until_all_have(cluster: &Cluster, limit: Duration, names: &[&String]) {
-    let what = format!("pools have {names:?}");
+    let condition = format!("pools have {names:?}");
     let has = |cluster: &Cluster| all_have(cluster, names.iter().copied());
     let start = tokio::time::Instant::now();
     while !has(cluster) && start.elapsed() < limit {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    assert!(has(cluster), "not within {limit:?}: {what}, but {:?}", members(cluster));
+    assert!(has(cluster), "not within {limit:?}: {condition}, but {:?}", members(cluster));
 }
 
 fn names(cluster: &Cluster) -> Vec<String> {
-    cluster.world.machines().iter().map(Machine::computer_name).collect()
+    cluster.cloud.machines().iter().map(Machine::computer_name).collect()
 }
 
 fn unregister(cluster: &Cluster, name: &str) {
     cluster.server.delete::<Node>("", name);
 }
 
-/// Both kinds of ranges.
+/// Sets both kinds of source ranges, which is refused.
 fn refuse(service: &mut Service) {
     annotate(service, "azure-allowed-ip-ranges", Some("10.0.0.0/8"));
     service.spec.as_mut().unwrap().load_balancer_source_ranges = Some(vec!["10.0.0.0/8".to_owned()]);
@@ -109,10 +109,10 @@ fn accept(service: &mut Service) {
 }
 
 #[test]
-fn a_node_that_is_kept_out_comes_back_when_it_is_not_any_more() {
+fn a_node_rejoins_when_its_exclusion_ends() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
-        alone(async {
-            let (cluster, _life) = served(machines(3), kind, &[external("web")]).await;
+        run_paused(async {
+            let (cluster, _manager) = served(machines(3), kind, &[external("web")]).await;
             let all = names(&cluster);
             for (key, value) in [(EXCLUDED, "true"), (EXCLUDED, ""), (MANAGED, "false")] {
                 println!("{kind} {key}={value}");
@@ -130,8 +130,8 @@ fn a_node_that_is_kept_out_comes_back_when_it_is_not_any_more() {
 #[test]
 fn a_claim_of_another_nodes_machine_changes_no_pool() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
-        alone(async {
-            let (cluster, _life) = served(machines(3), kind, &[external("web")]).await;
+        run_paused(async {
+            let (cluster, _manager) = served(machines(3), kind, &[external("web")]).await;
             let all = names(&cluster);
             until_all_have(&cluster, SOON, &[&all[0], &all[1], &all[2]]).await;
             let mut evil: Node = cluster.server.get("", &all[0]).unwrap();
@@ -150,12 +150,12 @@ fn a_claim_of_another_nodes_machine_changes_no_pool() {
     }
 }
 
-/// Its own Node is not registered.
+/// The machine's own Node is not registered.
 #[test]
 fn a_single_claim_of_another_machine_joins_no_pool() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
-        alone(async {
-            let (cluster, _life) = served(machines(3), kind, &[external("web")]).await;
+        run_paused(async {
+            let (cluster, _manager) = served(machines(3), kind, &[external("web")]).await;
             let all = names(&cluster);
             let mut evil: Node = cluster.server.get("", &all[0]).unwrap();
             unregister(&cluster, &all[0]);
@@ -171,14 +171,14 @@ fn a_single_claim_of_another_machine_joins_no_pool() {
 }
 
 #[test]
-fn a_node_that_was_out_when_the_process_started_comes_back() {
+fn a_node_that_was_excluded_at_the_start_rejoins() {
     for kind in [BY_ADDRESS, BY_INTERFACE] {
-        alone(async {
-            let (cluster, life) = served(machines(3), kind, &[external("web"), internal("inside")]).await;
+        run_paused(async {
+            let (cluster, manager) = served(machines(3), kind, &[external("web"), internal("inside")]).await;
             let all = names(&cluster);
-            life.stop().await;
+            manager.stop().await;
             cluster.label_node(&all[1], EXCLUDED, Some("true"));
-            let _life = cluster.start();
+            let _manager = cluster.start();
             until_all_have(&cluster, MINUTE, &[&all[0], &all[2]]).await;
             cluster.settle().await;
             cluster.label_node(&all[1], EXCLUDED, None);
@@ -187,15 +187,15 @@ fn a_node_that_was_out_when_the_process_started_comes_back() {
     }
 }
 
-/// Of each kind of machine.
+/// Cases for each kind of machine.
 #[test]
 fn a_machine_leaves_when_its_node_is_removed() {
     for (kind, pool) in
         [(BY_ADDRESS, PoolKind::Uniform), (BY_INTERFACE, PoolKind::Uniform), (BY_INTERFACE, PoolKind::AvailabilitySet)]
     {
-        alone(async {
+        run_paused(async {
             let topology = Topology::new().pools(pool, 1, 3);
-            let (cluster, _life) = served(topology, kind, &[external("web")]).await;
+            let (cluster, _manager) = served(topology, kind, &[external("web")]).await;
             let all = names(&cluster);
             unregister(&cluster, &all[1]);
             println!("{kind} {pool:?}");
@@ -207,59 +207,59 @@ fn a_machine_leaves_when_its_node_is_removed() {
     }
 }
 
-/// Its Node went while nobody looked. A machine that is in the pool without a Node may also be starting, and needs time.
+/// The Node was deleted while no manager ran. A pool member without a Node may also be a machine that is starting, so it is kept for a while.
 #[tokio::test(start_paused = true)]
-async fn a_machine_without_a_node_leaves_in_the_end() {
-    let (cluster, life) = served(machines(3), BY_INTERFACE, &[external("web")]).await;
+async fn a_machine_without_a_node_leaves_after_a_delay() {
+    let (cluster, manager) = served(machines(3), BY_INTERFACE, &[external("web")]).await;
     let all = names(&cluster);
-    life.stop().await;
+    manager.stop().await;
     unregister(&cluster, &all[1]);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(50 * MINUTE).await;
-    assert!(all_have(&cluster, &all), "a machine that starts is left alone");
+    assert!(all_have(&cluster, &all), "a machine that starts is kept");
     until_all_have(&cluster, LONG, &[&all[0], &all[2]]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_outside_uniform_scale_sets_stay_out_when_only_these_count() {
+async fn machines_outside_uniform_scale_sets_are_ignored_if_disabled() {
     let sets = Pool::new(PoolKind::AvailabilitySet, "set", 2);
     let topology = Topology::new().pools(PoolKind::Uniform, 1, 2).pool(sets);
     let cluster = Cluster::new(topology, AzureOptions::default()).configured("disableAvailabilitySetNodes", true);
-    let (cluster, life) = cluster.serving(&[external("web")]).await;
+    let (cluster, manager) = cluster.serving(&[external("web")]).await;
     let all = names(&cluster);
     let uniform: Vec<&String> = all.iter().filter(|name| !name.starts_with("set")).collect();
     assert_eq!(uniform.len(), 2);
     until_all_have(&cluster, MINUTE, &uniform).await;
-    life.stop().await;
-    // With flexible scale sets all kinds count.
+    manager.stop().await;
+    // With flexible scale sets, machines of all kinds are eligible.
     let cluster = cluster.configured("enableVmssFlexNodes", true);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     until_all_have(&cluster, MINUTE, &all.iter().collect::<Vec<_>>()).await;
 }
 
-/// Reads and writes since the log was cleared.
+/// Returns the numbers of reads and writes since the log was cleared.
 fn cost(cluster: &Cluster) -> (usize, usize) {
     let reads = cluster.azure().count(|request| request.class == Class::Read);
     (reads, cluster.writes().len())
 }
 
-/// The duty finds done what was done for Services, and they what it has done.
+/// The host sync and the Services share their results, so neither repeats the reads and writes of the other.
 #[tokio::test(start_paused = true)]
-async fn following_costs_nothing_beside_the_services() {
+async fn host_syncs_cost_no_requests_in_addition_to_services() {
     let cluster = Cluster::new(machines(10), AzureOptions::default());
     (0..20).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
-    let life = cluster.serve(&[]).await;
+    let manager = cluster.serve(&[]).await;
     tokio::time::sleep(SOON).await;
-    life.stop().await;
+    manager.stop().await;
     cluster.azure().clear_requests();
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(SOON).await;
     let (reads, writes) = cost(&cluster);
     println!("restart: {reads} reads, {writes} writes");
     assert!(reads <= 10 && writes == 0, "{reads} reads, {writes} writes");
     cluster.azure().clear_requests();
     let new = cluster.add_machine();
-    cluster.server.create::<Node>(&cluster.world.uninitialized_node(&new).unwrap());
+    cluster.server.create::<Node>(&cluster.cloud.uninitialized_node(&new).unwrap());
     tokio::time::sleep(SOON).await;
     let (reads, writes) = cost(&cluster);
     println!("a Node more: {reads} reads, {writes} writes");
@@ -268,7 +268,7 @@ async fn following_costs_nothing_beside_the_services() {
     tokio::time::sleep(60 * MINUTE).await;
     let listing = cost(&cluster).0;
     unregister(&cluster, &new);
-    cluster.world.delete_machine(&new).unwrap();
+    cluster.cloud.delete_machine(&new).unwrap();
     cluster.azure().clear_requests();
     tokio::time::sleep(SOON).await;
     let (reads, writes) = cost(&cluster);
@@ -276,15 +276,15 @@ async fn following_costs_nothing_beside_the_services() {
     assert!(writes == 0, "{reads} reads, {writes} writes");
 }
 
-/// What can happen to a cluster between two looks.
-fn happen(cluster: &Cluster, spare: &str, random: &mut SmallRng) {
-    let pool = cluster.world.topology().pools[0].name.clone();
+/// Applies a random change to the machines, Nodes or Services.
+fn apply_random_change(cluster: &Cluster, spare: &str, random: &mut SmallRng) {
+    let pool = cluster.cloud.topology().pools[0].name.clone();
     let machines: Vec<String> = names(cluster).into_iter().filter(|name| name != spare).collect();
     let Some(name) = machines.choose(random) else { return };
     let has_node = cluster.server.get::<Node>("", name).is_some();
     let service = *["web", "inside"].choose(random).unwrap();
     match random.random_range(0..10) {
-        0 if machines.len() < 6 => cluster.register(&cluster.world.scale_out(&pool, 1).unwrap()[0]),
+        0 if machines.len() < 6 => cluster.register(&cluster.cloud.scale_out(&pool, 1).unwrap()[0]),
         1 if has_node => unregister(cluster, name),
         2 | 3 if !has_node => cluster.register(name),
         4 if has_node => cluster.label_node(name, EXCLUDED, Some(["true", "", "false"].choose(random).unwrap())),
@@ -293,7 +293,7 @@ fn happen(cluster: &Cluster, spare: &str, random: &mut SmallRng) {
         7 if has_node => cluster.label_node(name, MANAGED, None),
         8 => cluster.change(service, if random.random_bool(0.5) { refuse } else { accept }),
         9 if machines.len() > 2 => {
-            cluster.world.delete_machine(name).unwrap();
+            cluster.cloud.delete_machine(name).unwrap();
             if has_node {
                 unregister(cluster, name);
             }
@@ -302,42 +302,42 @@ fn happen(cluster: &Cluster, spare: &str, random: &mut SmallRng) {
     }
 }
 
-/// Who is to be in the pools, from what there is.
-fn belonging(cluster: &Cluster) -> Vec<String> {
-    let is_out = |node: &Node| {
+/// Returns the machines whose Nodes are eligible for the pools.
+fn eligible(cluster: &Cluster) -> Vec<String> {
+    let is_excluded = |node: &Node| {
         let labels = node.metadata.labels.clone().unwrap_or_default();
         labels.get(EXCLUDED).is_some_and(|value| value != "false")
             || labels.get(MANAGED).is_some_and(|value| value == "false")
     };
-    let belongs = |name: &String| cluster.server.get::<Node>("", name).is_some_and(|node| !is_out(&node));
-    names(cluster).into_iter().filter(belongs).collect()
+    let is_eligible = |name: &String| cluster.server.get::<Node>("", name).is_some_and(|node| !is_excluded(&node));
+    names(cluster).into_iter().filter(is_eligible).collect()
 }
 
 /// Twenty sequences, both kinds of pools.
 #[test]
-fn pools_end_as_a_function_of_what_is() {
+fn final_pools_depend_only_on_the_final_nodes() {
     for seed in seeds::printed(0..20) {
         let kind = if seed.is_multiple_of(2) { BY_ADDRESS } else { BY_INTERFACE };
-        alone(async move {
+        run_paused(async move {
             let mut random = SmallRng::seed_from_u64(seed);
             let services = [external("web"), internal("inside")];
-            let (cluster, mut life) = served(machines(3), kind, &services).await;
+            let (cluster, mut manager) = served(machines(3), kind, &services).await;
             let spare = names(&cluster).remove(0);
             for _ in 0..25 {
-                happen(&cluster, &spare, &mut random);
+                apply_random_change(&cluster, &spare, &mut random);
                 tokio::time::sleep(Duration::from_millis(random.random_range(0..4_000))).await;
                 if random.random_bool(0.04) {
-                    life.kill();
-                    life = cluster.start();
+                    manager.kill();
+                    manager = cluster.start();
                 }
             }
             tokio::time::sleep(LONG).await;
-            let (expected, found) = (belonging(&cluster), members(&cluster));
+            let (expected, found) = (eligible(&cluster), members(&cluster));
             assert!(all_have(&cluster, &expected), "seed {seed}, {kind}: {found:?} instead of {expected:?}");
-            life.stop().await;
-            let _life = cluster.start();
+            manager.stop().await;
+            let _manager = cluster.start();
             tokio::time::sleep(LONG).await;
-            assert_eq!(members(&cluster), found, "seed {seed}, {kind}: a new process sees it otherwise");
+            assert_eq!(members(&cluster), found, "seed {seed}, {kind}: a new process has another result");
         });
     }
 }

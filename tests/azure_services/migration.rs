@@ -1,26 +1,26 @@
-//! Pools that network interfaces list become pools that list addresses, by Azure's own action.
+//! Migration of pools whose members are interfaces to pools that list addresses, with Azure's action.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, PATIENCE},
+    cluster::{Cluster, TIMEOUT},
     services::external,
 };
 
 const TYPE: &str = "loadBalancerBackendPoolConfigurationType";
 
-/// A Service whose back-end pool two interfaces list, and a configuration that asks for addresses.
+/// Prepares a Service whose backend pool has two interfaces, and a configuration with members by address.
 async fn to_be_migrated() -> Cluster {
-    let (cluster, life) =
+    let (cluster, manager) =
         Cluster::with_two_nodes().configured(TYPE, "nodeIPConfiguration").serving(&[external("web")]).await;
-    life.stop().await;
+    manager.stop().await;
     cluster.azure().clear_requests();
     cluster.configured(TYPE, "nodeIP").configured("enableMigrateToIPBasedBackendPoolAPI", true)
 }
 
-/// How many interfaces list the pool, and how many addresses it lists.
+/// Returns the number of interfaces and of addresses in the pool.
 fn members(cluster: &Cluster) -> (usize, usize) {
     let balancers = cluster.balancers();
     let pool = &balancers[0]["properties"]["backendAddressPools"][0]["properties"];
@@ -36,7 +36,7 @@ fn sent(cluster: &Cluster) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_is_what_was_planned() {
+async fn a_migration_sends_the_planned_writes() {
     let cluster = to_be_migrated().await;
     assert_eq!(members(&cluster), (2, 0));
     let plan = cluster.plan(&[]).await;
@@ -44,29 +44,29 @@ async fn what_is_sent_is_what_was_planned() {
     let planned: BTreeSet<String> = planned.filter(|write| write.contains("/providers/")).collect();
     assert_eq!(cluster.writes(), Vec::<String>::new(), "planning writes nothing");
     assert!(planned.iter().any(|write| write.starts_with("post ")), "{planned:#?}");
-    let life = cluster.start();
+    let manager = cluster.start();
     cluster.settle().await;
-    life.stop().await;
+    manager.stop().await;
     let sent: BTreeSet<String> = sent(&cluster).into_iter().map(|write| write.replace("/migratetoipbased", "")).collect();
     assert_eq!(sent, planned);
     assert_eq!(members(&cluster), (0, 2));
-    cluster.plans_nothing("the pools list addresses").await;
+    cluster.assert_plans_nothing("the pools list addresses").await;
 }
 
-/// What ARM refuses to migrate keeps its members.
+/// A pool that ARM refuses to migrate keeps its members.
 #[tokio::test(start_paused = true)]
-async fn a_refused_migration_takes_no_machine_out() {
+async fn a_refused_migration_removes_no_machine() {
     let cluster = to_be_migrated().await;
     cluster.azure().deny("microsoft.network/loadbalancers/migratetoipbased/action", "");
-    let life = cluster.start();
-    cluster.until("the migration is refused twice", PATIENCE, |cluster| cluster.writes().len() >= 2).await;
-    life.stop().await;
+    let manager = cluster.start();
+    cluster.until("the migration is refused twice", TIMEOUT, |cluster| cluster.writes().len() >= 2).await;
+    manager.stop().await;
     let writes = sent(&cluster);
     assert!(writes.iter().all(|write| write.starts_with("post ")), "{writes:#?}");
     assert_eq!(members(&cluster), (2, 0));
     cluster.azure().allow_all();
-    let life = cluster.start();
+    let manager = cluster.start();
     cluster.settle().await;
-    life.stop().await;
+    manager.stop().await;
     assert_eq!(members(&cluster), (0, 2));
 }

@@ -5,8 +5,9 @@
 //! Service ─► ApiServer ─► Wire ─► manager ─► Wire ─► simulated ARM ─► documents
 //! ```
 //!
-//! [`cluster`] is the stage, [`wire`] what a process is cut off by, [`documents`] how two clouds are compared. The other modules are
-//! scenarios. Counts are asserted; times are simulated, and printed where they say how close to the request budget a run came.
+//! [`cluster`] has the cluster and its managers, [`wire`] the connections of a process, [`documents`] the comparison of two clouds. The
+//! other modules are scenarios. Counts are asserted; times are simulated, and printed where they show how close a run came to the request
+//! budget.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

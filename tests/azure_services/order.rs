@@ -1,5 +1,5 @@
-//! Whatever Services there are: in which order and grouping they come does not show in the cloud, a second manager finds nothing to do,
-//! and what belongs to others stays as it was to the last byte.
+//! Random Services: the order and grouping of their creation does not affect the cloud, a second manager writes nothing, and foreign
+//! resources stay the same to the last byte.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, alone},
+    cluster::{Cluster, run_paused},
     documents::{State, differences, exact, unordered},
     services::{dual_stack, external, internal, local, set_port, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Kind, port, and in which of three groups a Service comes.
-type Wish = (usize, i32, usize);
+/// Kind and port of a Service, and in which of three groups it is created.
+type ServiceCase = (usize, i32, usize);
 
-fn service(index: usize, (kind, port, _): Wish) -> Service {
+fn service(index: usize, (kind, port, _): ServiceCase) -> Service {
     let name = format!("s{index}");
     let mut service = match kind {
         0 => external(&name),
@@ -32,9 +32,9 @@ fn service(index: usize, (kind, port, _): Wish) -> Service {
     service
 }
 
-/// A load balancer that somebody set up for outbound traffic, and rules in the security group.
-fn foreign(cluster: &Cluster) {
-    let topology = cluster.world.topology();
+/// Adds foreign resources: a load balancer for outbound traffic, and rules in the security group.
+fn add_foreign(cluster: &Cluster) {
+    let topology = cluster.cloud.topology();
     let group = topology.group_id();
     let public = group.resource("Microsoft.Network/publicIPAddresses", &["outbound"]);
     let balancer = group.resource("Microsoft.Network/loadBalancers", &["kubernetes"]);
@@ -75,7 +75,7 @@ fn foreign(cluster: &Cluster) {
     assert!(changed);
 }
 
-/// What is somebody else's of everything that the manager writes.
+/// Returns the foreign parts of the documents that the manager writes.
 fn others(state: &State) -> Vec<Value> {
     let mut found = Vec::new();
     for (id, document) in state {
@@ -90,21 +90,21 @@ fn others(state: &State) -> Vec<Value> {
     found
 }
 
-/// All Services with UIDs and node ports, the same in whatever order they come.
-fn allocated(wishes: &[Wish]) -> Vec<Service> {
+/// Returns all Services with UIDs and node ports, which are then the same in any order of creation.
+fn allocated(service_cases: &[ServiceCase]) -> Vec<Service> {
     let cluster = Cluster::with_two_nodes();
-    wishes.iter().enumerate().map(|(index, wish)| cluster.create(&service(index, *wish))).collect()
+    service_cases.iter().enumerate().map(|(index, case)| cluster.create(&service(index, *case))).collect()
 }
 
-/// What comes of Services that come in groups; `None` at once.
-fn outcome(services: &[Service], groups: Option<&[Wish]>) -> State {
-    alone(async {
+/// Returns the cloud after Services were created in groups; `None`: all at once.
+fn outcome(services: &[Service], groups: Option<&[ServiceCase]>) -> State {
+    run_paused(async {
         let cluster = Cluster::with_two_nodes();
-        foreign(&cluster);
+        add_foreign(&cluster);
         let before = exact(&cluster);
-        let life = cluster.start();
+        let manager = cluster.start();
         for group in 0..3 {
-            let is_now = |index: usize| groups.map_or(group == 0, |wishes| wishes[index].2 == group);
+            let is_now = |index: usize| groups.map_or(group == 0, |service_cases| service_cases[index].2 == group);
             let now = services.iter().enumerate().filter(|(index, _)| is_now(*index));
             now.rev().for_each(|(_, service)| drop(cluster.server.restore(service)));
             cluster.until_ready(10 * MINUTE).await;
@@ -113,17 +113,17 @@ fn outcome(services: &[Service], groups: Option<&[Wish]>) -> State {
         let found = exact(&cluster);
         assert_eq!(others(&before), others(&found));
         let state = unordered(&cluster);
-        life.stop().await;
+        manager.stop().await;
 
         cluster.azure().clear_requests();
-        let life = cluster.start();
+        let manager = cluster.start();
         cluster.settle().await;
         assert_eq!(cluster.writes(), Vec::<String>::new(), "planned again");
         cluster.services().iter().filter_map(|service| service.metadata.name.clone()).for_each(|name| cluster.delete(&name));
-        cluster.until_gone(30 * MINUTE).await;
+        cluster.until_all_deleted(30 * MINUTE).await;
         cluster.settle().await;
         assert_eq!(others(&before), others(&exact(&cluster)));
-        life.stop().await;
+        manager.stop().await;
         state
     })
 }
@@ -132,9 +132,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn order_and_grouping_do_not_show(wishes in prop::collection::vec((0..6_usize, 80..83_i32, 0..3_usize), 1..8)) {
-        let services = allocated(&wishes);
+    fn order_and_grouping_do_not_affect_the_cloud(service_cases in prop::collection::vec((0..6_usize, 80..83_i32, 0..3_usize), 1..8)) {
+        let services = allocated(&service_cases);
         let expected = outcome(&services, None);
-        prop_assert_eq!(differences(&expected, &outcome(&services, Some(&wishes))), Vec::<String>::new());
+        prop_assert_eq!(differences(&expected, &outcome(&services, Some(&service_cases))), Vec::<String>::new());
     }
 }

@@ -30,7 +30,7 @@ use crate::azure_services::{
     wire::{ObservedWrite, Witness},
 };
 
-/// Less than the 900 s after which the client gives up a write, because these include waits before the request.
+/// Less than the 900 s after which the client abandons a write, because these include waits before the request.
 const FOLLOWED_FOR: Duration = Duration::from_secs(840);
 
 /// Name of a rule, and whether the first write breaks it because the second is in flight.
@@ -68,7 +68,7 @@ struct Flight {
     operation: Option<String>,
 }
 
-/// Request without a response. When it is dropped like this, its process knows nothing of its outcome.
+/// Request without a response. If it is dropped like this, its process does not know its outcome.
 pub(crate) struct PendingRequest<'a> {
     order: &'a WriteOrder,
     azure: &'a Azure,
@@ -108,7 +108,7 @@ impl Drop for PendingRequest<'_> {
         match self.number {
             Some(number) => ledger.end(number, self.is_usable, self.azure),
             None if self.is_usable => {}
-            // It may have been a poll of any of them.
+            // The failed read may have been a poll of any operation.
             None => ledger.in_flight.retain(|flight| flight.operation.is_none()),
         }
     }
@@ -178,12 +178,12 @@ impl Flight {
         self.operation.as_ref().is_none_or(|operation| is_followed && is_current(operation))
     }
 
-    /// Returns `true` if it writes a document of this type, in lower case.
+    /// Returns `true` if the write is of a document of this type, in lower case.
     fn is_of(&self, kind: &str) -> bool {
         self.write.target.rsplit('/').nth(1) == Some(kind)
     }
 
-    /// Returns the address of the public IP that it deletes.
+    /// Returns the address of the public IP that the write deletes.
     fn released_address(&self) -> Option<&str> {
         let is_release = self.write.method == "DELETE" && self.is_of("publicipaddresses");
         self.before["properties"]["ipAddress"].as_str().filter(|_| is_release)
@@ -221,15 +221,15 @@ fn precedes_removal_of_rules(next: &Flight, other: &Flight) -> bool {
 #[tokio::test(start_paused = true)]
 async fn writes_of_a_slot_overlap_until_the_operation_ends() {
     let cluster = Cluster::with_two_nodes();
-    let (azure, topology, order) = (cluster.azure(), cluster.world.topology(), WriteOrder::default());
+    let (azure, topology, order) = (cluster.azure(), cluster.cloud.topology(), WriteOrder::default());
     let id = topology.group_id().resource("Microsoft.Network/publicIPAddresses", &["address"]);
     let document = json!({
         "location": topology.location, "sku": {"name": "Standard", "tier": "Regional"},
         "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4"},
     });
-    let (principal, endpoints) = (Principal::new(&topology.tenant, "somebody"), cluster.world.endpoints());
+    let (principal, endpoints) = (Principal::new(&topology.tenant, "somebody"), cluster.cloud.endpoints());
     let (token, _) =
-        cluster.world.with_directory(|directory| directory.issue(&principal, &endpoints.audience, cluster.now()));
+        cluster.cloud.with_directory(|directory| directory.issue(&principal, &endpoints.audience, cluster.now()));
     let uri = format!("{}{id}?api-version=2024-05-01", endpoints.resource_manager.trim_end_matches('/'));
     let request = Request::put(uri).header("authorization", format!("Bearer {token}"));
     let request = request.body(Bytes::from(document.to_string())).unwrap();

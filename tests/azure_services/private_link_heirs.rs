@@ -1,4 +1,4 @@
-//! Private link services whose owner does not use the shared frontend anymore: nothing about them changes unless an annotation asks for it.
+//! Private link services whose owner does not use the shared frontend anymore: they change only if an annotation requests it.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn vnet(cluster: &Cluster) -> Value {
     cluster.azure().documents_of("Microsoft.Network/virtualNetworks").remove(0)
 }
 
-/// With a second subnet, `pls`, and Services `a`, who owns the private link service, and `b`, who shares it.
+/// Prepares a second subnet, `pls`, and Services `a`, which owns the private link service, and `b`, which shares it.
 async fn shared_cluster() -> Cluster {
     let cluster = Cluster::with_two_nodes();
     let id = vnet(&cluster)["id"].as_str().unwrap().to_owned();
@@ -49,11 +49,11 @@ async fn shared_cluster() -> Cluster {
         let subnet = json!({"id": format!("{id}/subnets/pls"), "name": "pls", "properties": properties});
         network["properties"]["subnets"].as_array_mut().unwrap().push(subnet);
     });
-    let life = cluster.start();
+    let manager = cluster.start();
     cluster.add(&owner()).await;
     cluster.add(&with(shared("b", 443), CREATE, "true")).await;
     cluster.settle().await;
-    life.stop().await;
+    manager.stop().await;
     cluster
 }
 
@@ -87,12 +87,12 @@ async fn a_start_does_not_change_an_orphan() {
     let cluster = shared_cluster().await;
     let (before, subnets) = (link(&cluster), policies(&cluster));
     assert_eq!(before["tags"]["k8s-azure-owner-service"], "default/a");
-    let life = cluster.start();
+    let manager = cluster.start();
     cluster.remove("a").await;
     cluster.settle().await;
-    life.stop().await;
+    manager.stop().await;
     cluster.azure().clear_requests();
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     assert_eq!(cluster.writes(), Vec::<String>::new());
     assert_eq!((link(&cluster), policies(&cluster)), (before.clone(), subnets));
@@ -111,7 +111,7 @@ async fn an_owner_that_was_another_type_for_a_while_returns() {
         let kind = Some(kind.to_owned());
         cluster.change("a", |service| service.spec.as_mut().unwrap().type_ = kind);
     };
-    let _life = cluster.start();
+    let _manager = cluster.start();
     set_type("ClusterIP");
     cluster.settle().await;
     assert_eq!(link(&cluster), before);

@@ -1,4 +1,4 @@
-//! Private link services: made at once, shared, kept from harm, and gone with their front ends.
+//! Private link services: created concurrently, shared, protected, and deleted with their frontends.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Service};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, PATIENCE, is_ready, two_nodes},
+    cluster::{Cluster, Manager, TIMEOUT, is_ready, two_nodes},
     services::{annotate, external, internal, set_port, with},
     several,
 };
 
 const CREATE: &str = "azure-pls-create";
 const TYPE: &str = "Microsoft.Network/privateLinkServices";
-/// One write of a private link service.
+/// Duration of one write of a private link service.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// Internal, with a private link service.
-fn linked(name: &str) -> Service {
+/// Returns an internal Service with a private link service.
+fn with_link(name: &str) -> Service {
     with(internal(name), CREATE, "true")
 }
 
@@ -40,8 +40,8 @@ fn links(cluster: &Cluster) -> Vec<Value> {
     cluster.azure().documents_of(TYPE)
 }
 
-/// Requests of this method about private link services.
-fn asked(cluster: &Cluster, method: &str) -> Vec<RequestRecord> {
+/// Returns the requests of this method for private link services.
+fn link_requests(cluster: &Cluster, method: &str) -> Vec<RequestRecord> {
     let requests = cluster.azure().requests().into_iter();
     requests.filter(|it| it.method == method && it.path.contains("/privateLinkServices")).collect()
 }
@@ -51,16 +51,16 @@ fn id(link: &Value) -> String {
 }
 
 fn warned(cluster: &Cluster, service: &str, reason: &str) -> Vec<String> {
-    cluster.warnings(service).into_iter().filter(|(known, _)| known == reason).map(|(_, message)| message).collect()
+    cluster.warnings(service).into_iter().filter(|(actual, _)| actual == reason).map(|(_, message)| message).collect()
 }
 
-/// A Service called `web` is served.
+/// Creates a Service, and waits until all Services are served.
 async fn served(cluster: &Cluster, service: &Service) {
     cluster.create(service);
-    cluster.until_ready(PATIENCE).await;
+    cluster.until_ready(TIMEOUT).await;
 }
 
-/// The last segments of the paths of writes, with the methods.
+/// Returns the methods of the writes with the types of their targets.
 fn writes(cluster: &Cluster) -> Vec<String> {
     let segment = |write: &String| {
         let (method, path) = write.split_once(' ').unwrap();
@@ -72,16 +72,16 @@ fn writes(cluster: &Cluster) -> Vec<String> {
 
 /// Counts writes of one kind since the log was cleared.
 fn count(cluster: &Cluster, write: &str) -> usize {
-    writes(cluster).iter().filter(|known| *known == write).count()
+    writes(cluster).iter().filter(|actual| *actual == write).count()
 }
 
 /// Waits until the Service is warned, and returns the first message.
 async fn until_warned(cluster: &Cluster, service: &str, reason: &str) -> String {
-    cluster.until("it is told", PATIENCE, |cluster| !warned(cluster, service, reason).is_empty()).await;
+    cluster.until("a warning is reported", TIMEOUT, |cluster| !warned(cluster, service, reason).is_empty()).await;
     warned(cluster, service, reason).remove(0)
 }
 
-/// Deletes the one of `web` and makes it under another name, as another process does it.
+/// Replaces the private link service of `web` by one with another name, as another process would.
 fn rename_link(cluster: &Cluster) {
     let is_of_web = |link: &Value| link["tags"]["k8s-azure-owner-service"] == "default/web";
     let mut link = links(cluster).into_iter().find(is_of_web).unwrap();
@@ -95,95 +95,104 @@ fn rename_link(cluster: &Cluster) {
     cluster.azure().put_document(link).unwrap();
 }
 
-/// The Service goes, and with it every private link service.
-async fn goes(cluster: &Cluster) {
+/// Deletes `web`, and asserts that every private link service is deleted with it.
+async fn delete_web(cluster: &Cluster) {
     cluster.remove("web").await;
     assert_eq!(links(cluster), Vec::<Value>::new());
 }
 
-/// Makes so many, half of them at external Services: all begin within the first time, and end within the second.
-async fn made_at_once(cluster: &Cluster, total: usize, (begin, end): (Duration, Duration), most_balancers: usize) -> Life {
+/// Creates `total` private link services, half of them for external Services. All writes begin within `begin`, and all Services are ready
+/// within `end`.
+async fn create_at_once(
+    cluster: &Cluster,
+    total: usize,
+    (begin, end): (Duration, Duration),
+    most_balancers: usize,
+) -> Manager {
     for index in 0..total / 2 {
-        cluster.create(&linked(&format!("i{index}")));
+        cluster.create(&with_link(&format!("i{index}")));
         let open = with(external(&format!("e{index}")), "azure-disable-load-balancer-floating-ip", "true");
         cluster.create(&with(open, CREATE, "true"));
     }
-    let life = cluster.start();
-    let took = cluster.until_ready(PATIENCE).await;
-    let puts = asked(cluster, "PUT");
+    let manager = cluster.start();
+    let took = cluster.until_ready(TIMEOUT).await;
+    let puts = link_requests(cluster, "PUT");
     let begun: Vec<_> = puts.iter().map(|put| put.at).collect();
     let spread = *begun.iter().max().unwrap() - *begun.iter().min().unwrap();
     let (balancers, subnets) = (count(cluster, "PUT loadBalancers"), count(cluster, "PUT subnets"));
     println!("{total} private link services in {took:?}, begun within {spread:?}, {balancers} writes of load balancers");
     assert_eq!((puts.len(), links(cluster).len(), subnets), (total, total, 1), "{:?}", cluster.writes());
     assert!(spread < begin, "{spread:?}");
-    assert!(took < end, "one after another they take longer: {took:?}");
+    assert!(took < end, "sequential writes take longer: {took:?}");
     assert!(balancers <= most_balancers, "{balancers} writes of load balancers");
-    life
+    manager
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_as_two_load_balancers_hold_are_made_at_once() {
+async fn private_links_that_fill_two_balancers_are_created_at_once() {
     let cluster = cluster();
-    let _life = made_at_once(&cluster, 16, (WRITE, 3 * WRITE), 6).await;
-    cluster.create(&linked("more"));
-    let told = until_warned(&cluster, "more", "SyncLoadBalancerFailed").await;
-    assert!(told.contains("would have more than 8 private link services"), "{told}");
+    let _manager = create_at_once(&cluster, 16, (WRITE, 3 * WRITE), 6).await;
+    cluster.create(&with_link("more"));
+    let message = until_warned(&cluster, "more", "SyncLoadBalancerFailed").await;
+    assert!(message.contains("would have more than 8 private link services"), "{message}");
     assert!(cluster.addresses("more").is_empty());
     cluster.services().iter().for_each(|service| cluster.delete(service.metadata.name.as_deref().unwrap()));
-    cluster.until_gone(PATIENCE).await;
+    cluster.until_all_deleted(TIMEOUT).await;
     assert_eq!(links(&cluster), Vec::<Value>::new());
 }
 
 /// Four entries have eight load balancers, and each of these holds eight.
 #[tokio::test(start_paused = true)]
-async fn fifty_are_made_at_once() {
+async fn fifty_private_link_services_are_created_at_once() {
     let cluster = several::cluster(4, options());
-    made_at_once(&cluster, 50, (WRITE / 2, 2 * WRITE), 2 * 8).await;
+    create_at_once(&cluster, 50, (WRITE / 2, 2 * WRITE), 2 * 8).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_one_at_another_front_end() {
+async fn a_private_link_service_delays_no_other_frontend() {
     let cluster = cluster();
-    let _life = cluster.start();
-    cluster.create(&linked("web"));
-    cluster.until("it is being written", PATIENCE, |cluster| !asked(cluster, "PUT").is_empty()).await;
+    let _manager = cluster.start();
+    cluster.create(&with_link("web"));
+    cluster.until("it is being written", TIMEOUT, |cluster| !link_requests(cluster, "PUT").is_empty()).await;
     cluster.create(&internal("plain"));
-    let took = cluster.until_served("plain", PATIENCE).await;
+    let took = cluster.until_served("plain", TIMEOUT).await;
     assert!(took < Duration::from_secs(8), "{took:?}");
     assert!(!is_ready(&cluster.service("web").unwrap()), "it is still being written");
-    // Who changes what it leads to does.
+    // A deletion of its frontend waits for it.
     cluster.azure().clear_requests();
-    goes(&cluster).await;
+    delete_web(&cluster).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn consumers_are_told_when_they_are_disconnected_and_not_before() {
-    let (cluster, _life) = cluster().serving(&[linked("web")]).await;
+async fn disconnected_consumers_are_reported_only_after_deletion() {
+    let (cluster, _manager) = cluster().serving(&[with_link("web")]).await;
     let link = id(&links(&cluster)[0]);
     let endpoint = "/subscriptions/consumer/resourceGroups/rg/providers/Microsoft.Network/privateEndpoints/one";
     cluster.azure().connect_private_endpoint(endpoint, &link, ConnectionStatus::Approved).unwrap();
     tokio::time::sleep(Duration::from_secs(130)).await;
     let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
     cluster.azure().add_fault(Fault::new(fails).method("DELETE").path("*/privateLinkServices/pls-*").times(1));
-    let told = |cluster: &Cluster| warned(cluster, "web", "PrivateEndpointsDisconnected");
+    let messages = |cluster: &Cluster| warned(cluster, "web", "PrivateEndpointsDisconnected");
     cluster.delete("web");
     let refused = |cluster: &Cluster| {
-        let deletions = asked(cluster, "DELETE").into_iter();
+        let deletions = link_requests(cluster, "DELETE").into_iter();
         deletions.filter(|it| !it.path.contains("Connections")).count() == 1
     };
-    cluster.until("its deletion is tried", PATIENCE, refused).await;
-    assert_eq!(told(&cluster), Vec::<String>::new());
-    cluster.until_gone(PATIENCE).await;
-    let told = told(&cluster);
-    assert!(told.len() == 1 && told[0].contains("connections that are deleted with it: 1, approved: 1"), "{told:?}");
+    cluster.until("its deletion is attempted", TIMEOUT, refused).await;
+    assert_eq!(messages(&cluster), Vec::<String>::new());
+    cluster.until_all_deleted(TIMEOUT).await;
+    let messages = messages(&cluster);
+    assert!(
+        messages.len() == 1 && messages[0].contains("connections that are deleted with it: 1, approved: 1"),
+        "{messages:?}"
+    );
 }
 
-/// A standby that takes over, or a leader that lost the lease for a while: what it remembers may be wrong.
+/// The cache of a standby that takes over, or of a leader that lost the lease for a while, may be outdated.
 #[tokio::test(start_paused = true)]
-async fn what_another_holder_of_the_lease_did_is_read_again() {
-    let (cluster, _life) = cluster().serving(&[linked("web")]).await;
-    served(&cluster, &linked("other")).await;
+async fn changes_by_another_lease_holder_are_read_again() {
+    let (cluster, _manager) = cluster().serving(&[with_link("web")]).await;
+    served(&cluster, &with_link("other")).await;
     let by = |holder: &str| {
         cluster.server.update_with("kube-system", "aks-managed-resource-locker", |lease: &mut Lease| {
             lease.spec.get_or_insert_default().holder_identity = Some(holder.to_owned());
@@ -197,71 +206,71 @@ async fn what_another_holder_of_the_lease_did_is_read_again() {
     assert_eq!(links(&cluster).len(), 1);
     let refused: Vec<_> =
         cluster.writes().into_iter().filter(|write| !write.ends_with("(200)") && !write.ends_with("(202)")).collect();
-    assert_eq!(refused, [""; 0], "nothing is tried on what was remembered");
+    assert_eq!(refused, [""; 0], "no request is based on the cache");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_none_costs_one_list_when_front_ends_go() {
+async fn services_without_private_links_cost_one_list_at_deletion() {
     let cluster = cluster();
-    let _life = cluster.serve(&["a", "b", "c"].map(internal)).await;
-    assert_eq!(asked(&cluster, "GET").len(), 0, "nobody asks for one");
+    let _manager = cluster.serve(&["a", "b", "c"].map(internal)).await;
+    assert_eq!(link_requests(&cluster, "GET").len(), 0, "no Service requests one");
     ["a", "b", "c"].iter().for_each(|name| cluster.delete(name));
-    cluster.until_gone(PATIENCE).await;
-    assert_eq!(asked(&cluster, "GET").len(), 1, "one list for all of them");
+    cluster.until_all_deleted(TIMEOUT).await;
+    assert_eq!(link_requests(&cluster, "GET").len(), 1, "one list for all of them");
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_resource_group_has_it() {
+async fn a_private_link_in_another_resource_group_is_deleted() {
     let cluster = cluster();
     cluster.put_group("links");
-    let life = cluster.serve(&[with(linked("web"), "azure-pls-resource-group", "links")]).await;
+    let manager = cluster.serve(&[with(with_link("web"), "azure-pls-resource-group", "links")]).await;
     assert!(id(&links(&cluster)[0]).contains("/resourceGroups/links/"), "{:?}", links(&cluster));
-    life.stop().await;
-    // Its annotations are gone when its front end goes, and nobody remembers them.
+    manager.stop().await;
+    // Its annotations are removed before its frontend, and a new process has not seen them.
     cluster.change("web", |service| annotate(service, CREATE, None));
     cluster.change("web", |service| annotate(service, "azure-pls-resource-group", None));
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     assert_eq!(links(&cluster).len(), 1);
     cluster.remove("web").await;
-    assert_eq!(links(&cluster), Vec::<Value>::new(), "Azure said where it is");
+    assert_eq!(links(&cluster), Vec::<Value>::new(), "Azure reported its resource group");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_does_not_exist_holds_up_nobody_else() {
+async fn a_missing_resource_group_delays_no_other_service() {
     let cluster = cluster();
-    let _life = cluster.start();
-    cluster.create(&with(linked("lost"), "azure-pls-resource-group", "nowhere"));
-    cluster.create(&linked("web"));
-    cluster.until_served("web", PATIENCE).await;
+    let _manager = cluster.start();
+    cluster.create(&with(with_link("lost"), "azure-pls-resource-group", "nowhere"));
+    cluster.create(&with_link("web"));
+    cluster.until_served("web", TIMEOUT).await;
     assert!(cluster.addresses("lost").is_empty(), "nothing is written before it is refused");
     cluster.remove("lost").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_go_with_it_and_are_told() {
-    let (cluster, _life) = cluster().serving(&[linked("web")]).await;
+async fn deleted_private_endpoint_connections_are_reported() {
+    let (cluster, _manager) = cluster().serving(&[with_link("web")]).await;
     let link = id(&links(&cluster)[0]);
     for (name, status) in [("one", ConnectionStatus::Approved), ("two", ConnectionStatus::Pending)] {
         let endpoint =
             format!("/subscriptions/consumer/resourceGroups/rg/providers/Microsoft.Network/privateEndpoints/{name}");
         cluster.azure().connect_private_endpoint(&endpoint, &link, status).unwrap();
     }
-    // What is known of it grows old.
+    // The cached state expires.
     tokio::time::sleep(Duration::from_secs(130)).await;
     cluster.azure().clear_requests();
     cluster.remove("web").await;
     assert_eq!(links(&cluster), Vec::<Value>::new());
-    let told = warned(&cluster, "web", "PrivateEndpointsDisconnected");
-    assert!(told[0].contains("connections that are deleted with it: 2, approved: 1"), "{told:?}");
+    let messages = warned(&cluster, "web", "PrivateEndpointsDisconnected");
+    assert!(messages[0].contains("connections that are deleted with it: 2, approved: 1"), "{messages:?}");
     let deleted: Vec<_> = writes(&cluster).into_iter().filter(|write| write.starts_with("DELETE")).collect();
     let (connection, link) = ("DELETE privateEndpointConnections", "DELETE privateLinkServices");
     assert_eq!(deleted, [connection, connection, link, "DELETE loadBalancers"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_somebody_else_keeps_the_front_end() {
-    let (cluster, _life) = cluster().serving(&[linked("web")]).await;
+async fn a_foreign_private_link_service_keeps_the_frontend() {
+    let (cluster, _manager) = cluster().serving(&[with_link("web")]).await;
     let link = id(&links(&cluster)[0]);
     cluster.azure().change_document(&link, |body| body["tags"] = json!({"k8s-azure-cluster-name": "other"}));
     tokio::time::sleep(Duration::from_secs(130)).await;
@@ -269,9 +278,9 @@ async fn one_of_somebody_else_keeps_the_front_end() {
     cluster.delete("web");
     cluster.create(&internal("bystander"));
     cluster.until_deleted("web").await;
-    let told = warned(&cluster, "web", "DeletingFrontendIPConfiguration");
-    assert!(told[0].contains("private link service") && told[0].contains(&link), "{told:?}");
-    cluster.until_served("bystander", PATIENCE).await;
+    let messages = warned(&cluster, "web", "DeletingFrontendIPConfiguration");
+    assert!(messages[0].contains("private link service") && messages[0].contains(&link), "{messages:?}");
+    cluster.until_served("bystander", TIMEOUT).await;
     assert!(!cluster.writes().iter().any(|write| write.starts_with("DELETE")), "{:?}", cluster.writes());
     assert_eq!(links(&cluster).len(), 1);
     let rules = several::parts(&cluster).into_values().flatten().filter(|name| name.contains("-TCP-")).count();
@@ -279,27 +288,27 @@ async fn one_of_somebody_else_keeps_the_front_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_rights_on_the_subnet_the_service_waits_and_is_told_what_to_do() {
+async fn missing_rights_on_the_subnet_are_reported_with_the_remedy() {
     let cluster = cluster();
     cluster.azure().deny("Microsoft.Network/virtualNetworks/subnets/write", "");
-    let _life = cluster.start();
-    cluster.create(&linked("web"));
+    let _manager = cluster.start();
+    cluster.create(&with_link("web"));
     cluster.create(&internal("plain"));
-    let told = until_warned(&cluster, "web", "SyncLoadBalancerFailed").await;
-    assert!(told.contains("subnets/subnet-nodes") && told.contains("administrator"), "{told}");
-    cluster.until_served("plain", PATIENCE).await;
+    let message = until_warned(&cluster, "web", "SyncLoadBalancerFailed").await;
+    assert!(message.contains("subnets/subnet-nodes") && message.contains("administrator"), "{message}");
+    cluster.until_served("plain", TIMEOUT).await;
     assert!(!is_ready(&cluster.service("web").unwrap()));
     cluster.azure().allow_all();
-    cluster.until_ready(PATIENCE).await;
+    cluster.until_ready(TIMEOUT).await;
     assert_eq!(links(&cluster).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_else_writes_the_subnet_loses_nothing() {
+async fn concurrent_writes_of_the_subnet_are_not_lost() {
     let cluster = cluster();
     let subnet = "*/subnets/subnet-nodes";
     cluster.azure().add_fault(Fault::refuse(412, "PreconditionFailed").method("PUT").path(subnet).times(2));
-    let _life = cluster.serve(&[linked("web")]).await;
+    let _manager = cluster.serve(&[with_link("web")]).await;
     let network = cluster.azure().documents_of("Microsoft.Network/virtualNetworks").remove(0);
     let found = &network["properties"]["subnets"][0]["properties"];
     assert_eq!(found["privateLinkServiceNetworkPolicies"], "Disabled");
@@ -309,9 +318,9 @@ async fn whoever_else_writes_the_subnet_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_follows_its_service_to_another_front_end() {
-    let service = with(linked("web"), "azure-disable-load-balancer-floating-ip", "true");
-    let (cluster, _life) = cluster().serving(&[service]).await;
+async fn a_private_link_follows_its_service_to_another_frontend() {
+    let service = with(with_link("web"), "azure-disable-load-balancer-floating-ip", "true");
+    let (cluster, _manager) = cluster().serving(&[service]).await;
     for (internal, load_balancer) in
         [(None, "/loadBalancers/kubernetes/"), (Some("true"), "/loadBalancers/kubernetes-internal/")]
     {
@@ -320,16 +329,16 @@ async fn it_follows_its_service_to_another_front_end() {
         let all = links(&cluster);
         let frontend = all[0]["properties"]["loadBalancerFrontendIpConfigurations"][0]["id"].as_str().unwrap();
         assert!(all.len() == 1 && frontend.contains(load_balancer), "{all:?}");
-        assert_eq!(cluster.balancers().len(), 1, "the other one is gone");
+        assert_eq!(cluster.balancers().len(), 1, "the other load balancer is deleted");
         assert!(is_ready(&cluster.service("web").unwrap()));
     }
     assert_eq!(warned(&cluster, "web", "SyncLoadBalancerFailed"), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_header_stops_before_the_new_probe_meets_it() {
-    let proxied = with(linked("web"), "azure-pls-proxy-protocol", "true").external_traffic_policy("Local");
-    let (cluster, _life) = cluster().serving(&[proxied]).await;
+async fn the_proxy_header_and_the_probe_change_in_a_safe_order() {
+    let proxied = with(with_link("web"), "azure-pls-proxy-protocol", "true").external_traffic_policy("Local");
+    let (cluster, _manager) = cluster().serving(&[proxied]).await;
     let order = |cluster: &Cluster| {
         let mut order = writes(cluster);
         order.retain(|write| write.ends_with("privateLinkServices") || write.ends_with("loadBalancers"));
@@ -346,8 +355,8 @@ async fn the_header_stops_before_the_new_probe_meets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_no_more_keeps_it_and_is_told() {
-    let (cluster, _life) = cluster().serving(&[linked("web")]).await;
+async fn a_private_link_no_longer_requested_is_kept_and_reported() {
+    let (cluster, _manager) = cluster().serving(&[with_link("web")]).await;
     cluster.azure().clear_requests();
     cluster.change("web", |service| annotate(service, CREATE, None));
     cluster.settle().await;
@@ -356,34 +365,34 @@ async fn who_asks_no_more_keeps_it_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_another_one_has_is_refused_before_anything_is_written() {
-    let (cluster, _life) = cluster().serving(&[with(linked("web"), "azure-pls-name", "mine")]).await;
+async fn a_used_link_name_is_refused_before_any_write() {
+    let (cluster, _manager) = cluster().serving(&[with(with_link("web"), "azure-pls-name", "mine")]).await;
     cluster.azure().clear_requests();
-    cluster.create(&with(linked("late"), "azure-pls-name", "mine"));
+    cluster.create(&with(with_link("late"), "azure-pls-name", "mine"));
     until_warned(&cluster, "late", "PrivateLinkServiceNameTaken").await;
     assert_eq!(cluster.writes(), Vec::<String>::new());
     let owner = &links(&cluster)[0]["tags"]["k8s-azure-owner-service"];
     assert_eq!(owner, "default/web");
     cluster.change("late", |service| annotate(service, "azure-pls-name", Some("other")));
-    cluster.until_ready(PATIENCE).await;
+    cluster.until_ready(TIMEOUT).await;
     assert_eq!(links(&cluster).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_not_on_its_services_list_is_found_by_its_refusal() {
+async fn a_private_link_service_missing_from_the_cache_is_found() {
     let cluster = cluster();
-    let _life = cluster.serve(&[linked("web")]).await;
+    let _manager = cluster.serve(&[with_link("web")]).await;
     served(&cluster, &internal("other")).await;
     rename_link(&cluster);
-    goes(&cluster).await;
+    delete_web(&cluster).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_is_made_up_for() {
+async fn a_failed_write_is_repeated() {
     let cluster = cluster();
     let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
     cluster.azure().add_fault(Fault::new(fails).method("PUT").path("*/privateLinkServices/*").times(1));
-    let _life = cluster.serve_and_settle(&[linked("web")]).await;
+    let _manager = cluster.serve_and_settle(&[with_link("web")]).await;
     assert_eq!(links(&cluster)[0]["properties"]["provisioningState"], "Succeeded");
     cluster.change("web", |service| set_port(service, 8080));
     cluster.settle().await;

@@ -13,7 +13,7 @@ fn name(number: i32) -> String {
     format!("echo-{number:02}")
 }
 
-/// Keys of Services, as the tag lists them: 16 of them have 255 characters.
+/// Returns the keys of Services as the tag lists them: 16 keys have 255 characters.
 fn keys(numbers: impl IntoIterator<Item = i32>) -> String {
     let keys: Vec<String> = numbers.into_iter().map(|number| format!("default/{}", name(number))).collect();
     keys.join(",")
@@ -50,7 +50,7 @@ fn assert_no_write_failed(cluster: &Cluster) {
 
 #[tokio::test(start_paused = true)]
 async fn more_services_share_a_public_ip_than_its_tag_lists() {
-    let (cluster, life) = Cluster::with_two_nodes().serving(&[external(&name(1))]).await;
+    let (cluster, manager) = Cluster::with_two_nodes().serving(&[external(&name(1))]).await;
     let address = cluster.addresses(&name(1)).remove(0);
     for number in 2..=SERVICES {
         cluster.add(&pinned(&name(number), &address, 8000 + number)).await;
@@ -62,11 +62,11 @@ async fn more_services_share_a_public_ip_than_its_tag_lists() {
     let expected: Vec<usize> = (1..=SERVICES).map(|number| usize::from(number > 16)).collect();
     assert_eq!(counts, expected);
     assert_no_write_failed(&cluster);
-    life.stop().await;
+    manager.stop().await;
 
     // After a restart all are requested at once, and each can still be changed.
     cluster.azure().clear_requests();
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.change(&name(1), |service| set_port(service, 8001));
     cluster.change(&name(20), |service| set_port(service, 8120));
     cluster
@@ -77,14 +77,14 @@ async fn more_services_share_a_public_ip_than_its_tag_lists() {
     assert_eq!(list(&cluster), keys(1..=16));
     assert_no_write_failed(&cluster);
 
-    // A place gets free.
+    // A deleted Service makes room in the list.
     cluster.remove(&name(3)).await;
     cluster.settle().await;
     assert_eq!(list(&cluster), keys([1, 2].into_iter().chain(4..=17)));
     for number in (1..=SERVICES).filter(|number| *number != 3) {
         cluster.delete(&name(number));
     }
-    cluster.until_gone(10 * MINUTE).await;
+    cluster.until_all_deleted(10 * MINUTE).await;
     cluster.settle().await;
     assert_eq!(cluster.public_ips(), Vec::<Value>::new());
 }

@@ -6,19 +6,19 @@ use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Latencies, L
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, HOUR, Life, two_nodes},
+    cluster::{Cluster, HOUR, Manager, two_nodes},
     services::external,
 };
 
 const KINDS: [&str; 3] =
     ["Microsoft.Network/loadBalancers", "Microsoft.Network/publicIPAddresses", "Microsoft.Network/networkSecurityGroups"];
-/// Longer than it takes to notice a change and to list the machines.
+/// Longer than the detection of a change and the list of the machines take.
 const NOTICED: Duration = Duration::from_secs(60);
 const OPERATION: Duration = Duration::from_secs(300);
 
 struct Setting {
     cluster: Cluster,
-    life: Life,
+    manager: Manager,
     folder: tempfile::TempDir,
 }
 
@@ -26,12 +26,12 @@ impl Setting {
     fn with(options: AzureOptions) -> Self {
         let cluster = Cluster::new(two_nodes(), options).configured("tags", "team=old");
         let folder = tempfile::tempdir().unwrap();
-        let life = cluster.start_following(&folder.path().join("azure.json"));
-        Self { cluster, life, folder }
+        let manager = cluster.start_following(&folder.path().join("azure.json"));
+        Self { cluster, manager, folder }
     }
 
     fn write_tags(&self, tags: &str) {
-        let mut config = self.cluster.world.config();
+        let mut config = self.cluster.cloud.config();
         config["tags"] = json!(tags);
         std::fs::write(self.folder.path().join("azure.json"), config.to_string()).unwrap();
     }
@@ -59,12 +59,12 @@ async fn services_in_flight_follow_changed_tags() {
     assert_eq!(setting.teams(), [json!("old")], "the operations last longer");
     setting.cluster.until("all documents have the new tag", HOUR, |_| setting.teams() == [json!("new")]).await;
     setting.cluster.until_ready(HOUR).await;
-    // The calls that were in work at the change have ended: they write nothing with the old tag, and created nothing twice.
+    // The calls that were in progress at the change have ended: they write nothing with the old tag, and created nothing twice.
     setting.cluster.settle().await;
     assert_eq!(setting.teams(), [json!("new")]);
     assert_eq!((setting.cluster.public_ips().len(), setting.cluster.balancers().len()), (2, 1));
-    // So do Services for which nothing is in progress.
+    // Services for which nothing is in progress follow, too.
     setting.write_tags("team=newest");
     setting.cluster.until("all documents have the newest tag", HOUR, |_| setting.teams() == [json!("newest")]).await;
-    setting.life.stop().await;
+    setting.manager.stop().await;
 }

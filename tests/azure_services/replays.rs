@@ -1,7 +1,7 @@
 //! A seed replays exactly: the simulated ARM gets the same requests, at the same moments and in the same order.
 
 use crate::azure_services::{
-    cluster::{Cluster, alone},
+    cluster::{Cluster, run_paused},
     seeds, sequences, storm,
 };
 
@@ -19,12 +19,12 @@ fn log(cluster: &Cluster) -> Vec<String> {
 
 fn assert_same(seed: u64, runs: &[Vec<String>; 2]) {
     let [first, second] = runs;
-    let at = first.iter().zip(second).position(|(one, other)| one != other).unwrap_or(first.len().min(second.len()));
+    let at = first.iter().zip(second).position(|(a, b)| a != b).unwrap_or(first.len().min(second.len()));
     let around = |log: &[String]| log[at.saturating_sub(4).min(log.len())..(at + 3).min(log.len())].join("\n");
-    let (length, other) = (first.len(), second.len());
+    let (length, other_length) = (first.len(), second.len());
     assert!(
         first == second,
-        "seed {seed}: request {at} of {length} and {other} differs\n{}\n---\n{}",
+        "seed {seed}: request {at} of {length} and {other_length} differs\n{}\n---\n{}",
         around(first),
         around(second)
     );
@@ -34,7 +34,7 @@ fn assert_same(seed: u64, runs: &[Vec<String>; 2]) {
 #[test]
 fn ten_storms_twice_send_the_same_requests() {
     seeds::each_seed(0..10, |seed| {
-        let run = |_| alone(async { log(&storm::disturbed(seed, storm::Layout::of(seed)).await.0) });
+        let run = |_| run_paused(async { log(&storm::disturbed(seed, storm::Layout::of(seed)).await.0) });
         assert_same(seed, &[0, 1].map(run));
     });
 }
@@ -42,7 +42,7 @@ fn ten_storms_twice_send_the_same_requests() {
 #[test]
 fn ten_histories_twice_send_the_same_requests() {
     seeds::each_seed(0..10, |seed| {
-        let run = |_| alone(async { log(&sequences::lived(seed).await.0) });
+        let run = |_| run_paused(async { log(&sequences::run_history(seed).await.0) });
         assert_same(seed, &[0, 1].map(run));
     });
 }

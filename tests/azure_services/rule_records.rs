@@ -1,5 +1,5 @@
-//! What a process that begins knows of the destinations of security rules: the ConfigMap that the one before it wrote, which has only
-//! additional and former public addresses.
+//! Destinations of security rules that a new process reads from the ConfigMap of the previous one, which has only additional and former
+//! public addresses.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn opens(cluster: &Cluster, address: &str) -> bool {
     groups.iter().any(|group| group.to_string().contains(&format!("\"{address}\"")))
 }
 
-/// What a manager that starts now would write, by kind.
+/// Returns the kinds of the writes that a manager would send if it started now.
 async fn planned(cluster: &Cluster) -> Vec<&'static str> {
     cluster.plan(&[]).await.writes().map(|write| write.kind).collect()
 }
@@ -36,14 +36,14 @@ fn recorded(cluster: &Cluster) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_loses_its_finalizer_by_hand_leaves_no_additional_address() {
+async fn a_service_without_finalizer_leaves_no_additional_address() {
     let cluster = cluster();
     cluster.create(&external("other"));
-    let life = cluster.serve_and_settle(&[]).await;
-    life.kill();
+    let manager = cluster.serve_and_settle(&[]).await;
+    manager.kill();
     cluster.change("web", |web| web.metadata.finalizers = None);
     cluster.delete("web");
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     assert!(!opens(&cluster, FORMER), "{:?}", recorded(&cluster));
     let other = cluster.addresses("other").remove(0);
@@ -53,12 +53,12 @@ async fn a_service_that_loses_its_finalizer_by_hand_leaves_no_additional_address
 #[tokio::test(start_paused = true)]
 async fn the_last_service_leaves_no_additional_address() {
     let cluster = cluster();
-    let life = cluster.serve_and_settle(&[]).await;
-    life.kill();
+    let manager = cluster.serve_and_settle(&[]).await;
+    manager.kill();
     cluster.change("web", |web| web.metadata.finalizers = None);
     cluster.delete("web");
     assert_eq!(planned(&cluster).await, ["security_group", "config_map"]);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     assert!(!opens(&cluster, FORMER), "{:?}", recorded(&cluster));
     assert_eq!(recorded(&cluster), BTreeMap::new());
@@ -68,7 +68,7 @@ async fn the_last_service_leaves_no_additional_address() {
 async fn a_service_without_such_addresses_writes_no_record() {
     let cluster = Cluster::with_two_nodes();
     let on_machines = with(external("machines"), "azure-disable-load-balancer-floating-ip", "true");
-    let _life = cluster.serve_and_settle(&[external("web"), internal("inside"), on_machines]).await;
+    let _manager = cluster.serve_and_settle(&[external("web"), internal("inside"), on_machines]).await;
     cluster.remove("web").await;
     assert_eq!(cluster.server.get::<ConfigMap>("kube-system", CONFIG_MAP), None);
 }
@@ -76,30 +76,30 @@ async fn a_service_without_such_addresses_writes_no_record() {
 #[tokio::test(start_paused = true)]
 async fn a_plan_prints_the_writes_of_the_record() {
     let cluster = cluster();
-    let life = cluster.serve_and_settle(&[]).await;
-    life.stop().await;
+    let manager = cluster.serve_and_settle(&[]).await;
+    manager.stop().await;
     assert_eq!(planned(&cluster).await, Vec::<&str>::new());
-    // As after the Go CCM.
+    // The Go CCM writes no record.
     cluster.server.delete::<ConfigMap>("kube-system", CONFIG_MAP);
     assert_eq!(planned(&cluster).await, ["config_map"]);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     assert!(recorded(&cluster).values().any(|record| record.contains(FORMER)));
 }
 
 /// Another cluster with the same security group has the same rule for its own address.
 #[tokio::test(start_paused = true)]
-async fn addresses_of_others_stay() {
+async fn addresses_of_other_clusters_are_kept() {
     let cluster = cluster();
-    let life = cluster.serve_and_settle(&[]).await;
-    life.kill();
+    let manager = cluster.serve_and_settle(&[]).await;
+    manager.kill();
     let group = cluster.security_groups().remove(0);
     cluster.azure().change_document(group["id"].as_str().unwrap(), |document| {
         let rule = &mut document["properties"]["securityRules"][0]["properties"];
         rule["destinationAddressPrefixes"].as_array_mut().unwrap().push("198.51.100.99".into());
     });
     cluster.change("web", |web| annotate(web, ADDITIONAL, None));
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     assert!(!opens(&cluster, FORMER) && opens(&cluster, "198.51.100.99"));
 }
@@ -107,7 +107,7 @@ async fn addresses_of_others_stay() {
 #[tokio::test(start_paused = true)]
 async fn records_come_before_rules_and_leave_with_them() {
     let cluster = cluster();
-    let life = cluster.start();
+    let manager = cluster.start();
     cluster
         .until("the group is written", 5 * MINUTE, |cluster| {
             let is_open = opens(cluster, FORMER);
@@ -119,8 +119,8 @@ async fn records_come_before_rules_and_leave_with_them() {
     let versions =
         || cluster.server.get::<ConfigMap>("kube-system", CONFIG_MAP).and_then(|map| map.metadata.resource_version);
     let before = versions();
-    life.stop().await;
-    let _life = cluster.start();
+    manager.stop().await;
+    let _manager = cluster.start();
     cluster.settle().await;
     assert_eq!(versions(), before, "a start writes nothing");
     cluster.remove("web").await;
@@ -128,11 +128,11 @@ async fn records_come_before_rules_and_leave_with_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_are_served_whatever_becomes_of_the_record() {
+async fn services_are_served_without_a_readable_record() {
     for code in [401, 403, 500] {
         let cluster = cluster();
         cluster.server.faults().fail_every(code, |request| request.resource == "configmaps");
-        let _life = cluster.serve_and_settle(&[]).await;
+        let _manager = cluster.serve_and_settle(&[]).await;
         assert!(opens(&cluster, FORMER), "{code}");
         cluster.server.faults().clear();
         cluster.add(&with(external("late"), ADDITIONAL, "198.51.100.8")).await;
@@ -148,17 +148,17 @@ async fn services_are_served_whatever_becomes_of_the_record() {
 async fn a_silent_api_server_keeps_no_service_waiting_for_the_record() {
     let cluster = cluster();
     cluster.server.faults().hang_every(|request| request.resource == "configmaps");
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.until_ready(MINUTE).await;
     assert!(opens(&cluster, FORMER));
     cluster.remove("web").await;
 }
 
-/// Somebody deletes the ConfigMap and applies a copy of it.
+/// The ConfigMap is deleted, and a copy of it is applied.
 #[tokio::test(start_paused = true)]
-async fn records_go_on_in_another_config_map() {
+async fn records_continue_in_a_recreated_config_map() {
     let cluster = cluster();
-    let life = cluster.serve_and_settle(&[]).await;
+    let manager = cluster.serve_and_settle(&[]).await;
     let mut copy = cluster.server.get::<ConfigMap>("kube-system", CONFIG_MAP).unwrap();
     cluster.server.delete::<ConfigMap>("kube-system", CONFIG_MAP);
     copy.metadata = ObjectMeta { name: copy.metadata.name, namespace: copy.metadata.namespace, ..ObjectMeta::default() };
@@ -167,9 +167,9 @@ async fn records_go_on_in_another_config_map() {
     cluster.settle().await;
     let records = recorded(&cluster);
     assert!(records.values().any(|record| record.contains("198.51.100.8")), "{records:?}");
-    life.kill();
+    manager.kill();
     cluster.change("late", |late| annotate(late, ADDITIONAL, None));
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.settle().await;
     assert!(!opens(&cluster, "198.51.100.8") && opens(&cluster, FORMER), "{:?}", recorded(&cluster));
 }

@@ -1,4 +1,4 @@
-//! Five hundred Services, with writes that take as long as Azure's and the request budget in force: how many writes, and how long.
+//! Number of writes and time for 500 Services, with Azure's durations of writes and the request budget.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,17 +18,17 @@ const SERVICES: usize = 500;
 /// Writes beyond one for each public IP.
 const FEW: usize = 20;
 
-/// Requests at once, and requests per second after that, of a principal's quotas.
+/// A principal's quota of writes: burst, and requests per second after that.
 const WRITES: (f64, f64) = (200.0, 10.0);
 const READS: (f64, f64) = (250.0, 25.0);
-/// Seconds of one operation of each kind on the way of a Service: public IP, load balancer, security group, each after the other.
+/// Seconds of the operations to create a Service, one after the other: public IP, load balancer, security group.
 const CREATION: f64 = 2.0 + 5.0 + 5.0;
-/// The same on its way out: public IP, load balancer, security group, and the load balancer's write before it.
+/// Seconds of the operations to delete a Service: public IP, load balancer, security group, and the write of the load balancer before.
 const DELETION: f64 = 5.0 + 5.0 + 5.0 + 2.0;
-/// How much longer than the quotas and these operations it may take to create Services, and to delete them.
+/// Factors by which creation and deletion may take longer than the quotas and these operations.
 const SLACK: (f64, f64) = (1.05, 1.15);
 
-/// Every write is a long-running operation.
+/// Returns options in which every write is a long-running operation.
 pub(crate) fn as_slow_as_azure() -> AzureOptions {
     let takes = |seconds| Latency { respond: Duration::ZERO, operation: Duration::from_secs(seconds) };
     let latencies = Latencies::default()
@@ -39,21 +39,21 @@ pub(crate) fn as_slow_as_azure() -> AzureOptions {
     AzureOptions { latencies, quotas: Quotas::azure(), ..AzureOptions::default() }
 }
 
-/// A cluster with Services that nobody has looked at yet.
+/// Creates a cluster with Services that are not reconciled yet.
 fn cluster(service: fn(&str) -> Service) -> Cluster {
-    // More than fit at a network interface.
+    // Allows more rules than fit on a network interface.
     let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 3), as_slow_as_azure())
         .configured("maximumNetworkInterfaceRuleCount", 1_500);
     (0..SERVICES).for_each(|index| drop(cluster.create(&service(&format!("s{index}")))));
     cluster
 }
 
-/// Pages of lists, which follow the operations of public IPs for as long as the budget lets writes come one by one, and reads and polls of
-/// the documents that all Services share.
+/// Limit of reads and polls: pages of lists, which follow the operations of public IPs while the budget spaces the writes, and reads and
+/// polls of the documents that all Services share.
 const LISTS: usize = 120;
 
-/// Requests since last asked: writes, reads and polls, and what they were.
-fn asked(cluster: &Cluster) -> (usize, usize, String) {
+/// Returns the requests since the last call: writes, reads and polls, and a description.
+fn take_requests(cluster: &Cluster) -> (usize, usize, String) {
     let requests = cluster.azure().requests();
     cluster.azure().clear_requests();
     let mut counts = BTreeMap::<String, usize>::new();
@@ -72,7 +72,7 @@ fn asked(cluster: &Cluster) -> (usize, usize, String) {
     (writes, reads, format!("{counts:?}, {refused} refused, {reads} reads and polls"))
 }
 
-/// Seconds that the quotas alone take.
+/// Returns the seconds that the quotas require.
 fn fastest(writes: usize, reads: usize) -> f64 {
     let of = |count: usize, (burst, per_second): (f64, f64)| {
         (f64::from(u32::try_from(count).unwrap()) - burst).max(0.0) / per_second
@@ -84,7 +84,7 @@ fn is_soon(took: Duration, quotas: f64, stages: f64, slack: f64) -> bool {
     took.as_secs_f64() <= (quotas + stages) * slack
 }
 
-/// When what was sent: writes of the documents that Services share, and the last public IP.
+/// Prints the times of writes of the documents that Services share, and of the last public IP.
 fn timeline(cluster: &Cluster) {
     let requests = cluster.azure().requests();
     let is_write = |request: &&RequestRecord| matches!(request.class, Class::Write | Class::Delete);
@@ -100,17 +100,17 @@ fn timeline(cluster: &Cluster) {
 async fn five_hundred_external_services() {
     let cluster = cluster(external);
     let mut before = exact(&cluster);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     let took = cluster.until_ready(HOUR).await;
     timeline(&cluster);
-    let (count, reads, what) = asked(&cluster);
+    let (count, reads, description) = take_requests(&cluster);
     println!(
-        "{SERVICES} external Services: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s, and one of each kind takes 12 s more: {what}",
+        "{SERVICES} external Services: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s, and one of each kind takes 12 s more: {description}",
         took.as_secs(),
         fastest(count, 0),
         fastest(0, reads)
     );
-    assert!(count <= SERVICES + FEW, "{count} writes: {what}");
+    assert!(count <= SERVICES + FEW, "{count} writes: {description}");
     assert!(is_soon(took, fastest(count, reads), CREATION, SLACK.0), "{took:?}");
 
     one_node_joins(&cluster).await;
@@ -119,24 +119,24 @@ async fn five_hundred_external_services() {
     cluster.azure().clear_requests();
 
     (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
-    let took = cluster.until_gone(HOUR).await;
-    let (count, reads, what) = asked(&cluster);
+    let took = cluster.until_all_deleted(HOUR).await;
+    let (count, reads, description) = take_requests(&cluster);
     println!(
-        "{SERVICES} of them deleted: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s: {what}",
+        "{SERVICES} of them deleted: {} s, {count} writes; the quotas allow them in {:.0} s and the reads in {:.0} s: {description}",
         took.as_secs(),
         fastest(count, 0),
         fastest(0, reads)
     );
-    assert!(count <= SERVICES + FEW, "{count} writes: {what}");
+    assert!(count <= SERVICES + FEW, "{count} writes: {description}");
     assert!(is_soon(took, fastest(count, reads), DELETION, SLACK.1), "{took:?}");
     cluster.settle().await;
-    let mut left = exact(&cluster);
-    left.retain(|id, _| id.contains("/providers/microsoft.network/"));
+    let mut remaining = exact(&cluster);
+    remaining.retain(|id, _| id.contains("/providers/microsoft.network/"));
     before.retain(|id, _| id.contains("/providers/microsoft.network/"));
-    assert_eq!(differences(&before, &left), Vec::<String>::new(), "left over");
+    assert_eq!(differences(&before, &remaining), Vec::<String>::new(), "left over");
 }
 
-/// At most one write of each document that is affected.
+/// Asserts that a new Node costs at most one write of each affected document.
 async fn one_node_joins(cluster: &Cluster) {
     cluster.settle().await;
     cluster.azure().clear_requests();
@@ -156,15 +156,15 @@ async fn one_node_joins(cluster: &Cluster) {
 #[tokio::test(start_paused = true)]
 async fn five_hundred_internal_services() {
     let cluster = cluster(internal);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     let took = cluster.until_ready(HOUR).await;
-    let (count, _, what) = asked(&cluster);
-    println!("{SERVICES} internal Services: {} s, {count} writes: {what}", took.as_secs());
-    assert!(count <= FEW, "{count} writes: {what}");
+    let (count, _, description) = take_requests(&cluster);
+    println!("{SERVICES} internal Services: {} s, {count} writes: {description}", took.as_secs());
+    assert!(count <= FEW, "{count} writes: {description}");
     assert!(took <= Duration::from_secs(60), "{took:?}");
     (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
-    let took = cluster.until_gone(HOUR).await;
-    let (count, _, what) = asked(&cluster);
-    println!("{SERVICES} of them deleted: {} s, {count} writes: {what}", took.as_secs());
-    assert!(count <= FEW, "{count} writes: {what}");
+    let took = cluster.until_all_deleted(HOUR).await;
+    let (count, _, description) = take_requests(&cluster);
+    println!("{SERVICES} of them deleted: {} s, {count} writes: {description}", took.as_secs());
+    assert!(count <= FEW, "{count} writes: {description}");
 }

@@ -1,15 +1,15 @@
-//! Random histories: Services of every kind are created, changed and deleted, Nodes come, go and are excluded, the manager is killed and
-//! started again, under different configurations.
+//! Random histories: Services of every kind are created, changed and deleted, Nodes are added, removed and excluded, and the manager is
+//! killed and restarted, with different configurations.
 //!
-//! In: a seed. Out: nothing, or a panic that names the seed and what differs. Four judgements, none of which needs another program:
-//! a second manager plans nothing; a cluster that gets the last state at once, in whatever order, ends alike; Services that wait for
-//! nobody are ready; and when all Services are deleted, the cloud is as if there had never been one.
+//! In: a seed. Out: nothing, or a panic that names the seed and the differences. Four checks, none of which needs another program: a second
+//! manager writes nothing; a cluster that gets the final objects at once has the same final state; all Services are ready, except refused
+//! ones; and after all Services are deleted, the cloud is as before the first one.
 //!
-//! Four things make an end depend on its history, and the histories avoid them. Two are properties of Azure: no two Services want the
-//! same port of the same address, and a Service that is refused was never accepted before. One is wanted: pools keep their last members
-//! when no Node belongs into them any more, as with Go, since an empty pool serves nobody; so one Node always stays that belongs. One is a
-//! limit that `docs/guides/azure.md` documents: no machine's address is recorded, so that only a process that saw a Node knows whose its
-//! address was, unless pools list addresses; so a process sees each Node that leaves, and removes its address from rules.
+//! Four cases make a final state depend on its history, and the histories avoid them. Two are properties of Azure: no two Services request
+//! the same port of the same address, and a refused Service was never accepted before. One is intended: pools keep their last members when
+//! no Node is eligible, as with Go, because an empty pool serves no traffic; so one Node always remains eligible. One is a limit that
+//! `docs/guides/azure.md` documents: addresses of machines are not recorded, so unless pools list addresses, only a process that has seen a
+//! Node can attribute its address. Here a process sees each Node that is removed, and removes its address from rules.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -25,7 +25,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, alone, is_ready},
+    cluster::{Cluster, is_ready, run_paused},
     documents::{State, differences, unordered, without_idle_pools},
     membership::EXCLUDED,
     seeds,
@@ -41,19 +41,19 @@ const ACTS: usize = 18;
 const HISTORIES: u64 = 20;
 /// Annotation of a Service whose rules lead to Nodes.
 const OPENS_NODES: (&str, &str) = ("azure-disable-load-balancer-floating-ip", "true");
-/// A public IP that a user made; Services share it.
+/// A public IP that a user created; Services share it.
 const SHARED: &str = "shared";
 
-/// One thing that somebody does.
+/// Act of a user, a Node or the manager.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     Create(Box<Service>),
     SetPort(String, i32),
     Annotate(String, &'static str, Option<String>),
     Delete(String),
-    /// The machine and its Node go.
+    /// The machine and its Node are deleted.
     Remove(String),
-    /// A machine that was there before becomes a Node.
+    /// An existing machine registers its Node.
     Add(Box<Node>),
     Exclude(String, bool),
     Kill,
@@ -77,7 +77,7 @@ const ANNOTATIONS: &[(&str, &[&str])] = &[
     ("azure-deny-all-except-load-balancer-source-ranges", &["true"]),
 ];
 
-/// What makes a Service that nobody can serve.
+/// Annotation for which a Service is refused.
 const REFUSED: (&str, &str) = ("azure-load-balancer-tcp-idle-timeout", "soon");
 
 fn random_service(name: &str, port: i32, random: &mut SmallRng) -> Service {
@@ -113,7 +113,7 @@ fn value_of<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
     annotations.get(&format!("service.beta.kubernetes.io/{key}")).map(String::as_str)
 }
 
-/// Whether it has to stay external: it names a public IP, or a label for one.
+/// Returns `true` if the Service must remain external, because it names a public IP or a label for one.
 fn is_fixed(service: &Service) -> bool {
     ["azure-pip-name", "azure-dns-label-name"].iter().any(|key| value_of(service, key).is_some())
 }
@@ -134,15 +134,15 @@ fn annotation(service: &Service, random: &mut SmallRng) -> Option<(&'static str,
     (!is_excluded).then_some((key, value))
 }
 
-/// Whether no other Node than this one belongs into the pools.
+/// Returns `true` if `node` is the only one that is eligible for the pools.
 fn is_last(nodes: &[String], excluded: &BTreeSet<String>, node: &String) -> bool {
-    !excluded.contains(node) && nodes.iter().all(|one| one == node || excluded.contains(one))
+    !excluded.contains(node) && nodes.iter().all(|other| other == node || excluded.contains(other))
 }
 
-/// What happens in the history `seed`.
+/// Returns the acts of the history `seed`.
 fn acts(seed: u64, cluster: &Cluster) -> Vec<Act> {
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut later = cluster.world.nodes();
+    let mut later = cluster.cloud.nodes();
     let mut nodes: Vec<_> = later.drain(..NODES).filter_map(|node| node.metadata.name).collect();
     let mut alive: Vec<Service> = Vec::new();
     let mut excluded = BTreeSet::new();
@@ -195,7 +195,7 @@ fn acts(seed: u64, cluster: &Cluster) -> Vec<Act> {
     acts
 }
 
-/// What sets a Service apart from others.
+/// Describes a Service by its name, ports, annotations and policies.
 fn brief(service: &Service) -> String {
     let annotations = service.metadata.annotations.iter().flatten();
     let pairs = annotations.map(|(key, value)| format!("{}={value}", key.trim_start_matches("service.beta.kubernetes.io/")));
@@ -221,11 +221,11 @@ fn name(service: &Service) -> String {
     service.metadata.name.clone().unwrap_or_default()
 }
 
-/// What only changes machines and Nodes happens in the comparison too.
+/// Applies an act on machines and Nodes. The cluster for comparison gets these acts, too.
 fn act_on_nodes(cluster: &Cluster, act: &Act) {
     match act {
         Act::Remove(node) => {
-            cluster.world.delete_machine(node).unwrap();
+            cluster.cloud.delete_machine(node).unwrap();
             cluster.server.delete::<Node>("", node);
         }
         Act::Add(node) => {
@@ -253,7 +253,7 @@ fn lists_addresses(seed: u64) -> bool {
     seed % 3 == 1
 }
 
-/// Clusters of different kinds with different configurations.
+/// Creates a cluster whose kind and configuration depend on the seed.
 fn cluster(seed: u64) -> Cluster {
     let kinds = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone];
     let kind = kinds[usize::try_from(seed / 3 % 4).unwrap()];
@@ -269,29 +269,30 @@ fn cluster(seed: u64) -> Cluster {
         _ if lists_addresses(seed) => cluster.configured("loadBalancerBackendPoolConfigurationType", "nodeIP"),
         _ => cluster.configured("tags", "owner=team").configured("systemTags", "owner"),
     };
-    for node in &cluster.world.nodes()[NODES..] {
+    for node in &cluster.cloud.nodes()[NODES..] {
         cluster.server.delete::<Node>("", node.metadata.name.as_deref().unwrap());
     }
     cluster.put_public_ip(SHARED, "52.0.0.9");
     cluster
 }
 
-/// The cloud when all Services have been deleted by a manager that is then stopped.
+/// Deletes all Services while a manager runs, and returns the cloud.
 async fn emptied(cluster: &Cluster) -> State {
-    let life = cluster.start();
+    let manager = cluster.start();
     cluster.services().iter().for_each(|service| cluster.delete(&name(service)));
-    cluster.until_gone(Duration::from_secs(7200)).await;
+    cluster.until_all_deleted(Duration::from_secs(7200)).await;
     cluster.settle().await;
-    life.stop().await;
-    without_marks(&unordered(cluster))
+    manager.stop().await;
+    without_history(&unordered(cluster))
 }
 
-/// Without the marks that stay on documents of a user when the last Service has gone: tags that name the cluster and no Service, those
-/// of the configuration, an idle timeout that a Service has asked for, and the API version that a flexible scale set needs for pools.
-/// Tags that an annotation has set stay too when the annotation goes: nobody can tell them from a user's.
-/// A front end that several share is called after the first of them, which may be gone. A pool that no rule uses any more stays until the
-/// load balancer goes, as with Go.
-fn without_marks(state: &State) -> State {
+/// Returns the cloud without values that depend on the history.
+///
+/// Documents of a user keep some values after the last Service is deleted: tags that name the cluster and no Service, those of the
+/// configuration, an idle timeout that a Service requested, and the API version that a flexible scale set needs for pools. Tags of an
+/// annotation remain when the annotation is removed, because they cannot be distinguished from a user's. A shared frontend is named after
+/// its first Service, which may be deleted. A pool that no rule uses remains until the load balancer is deleted, as with Go.
+fn without_history(state: &State) -> State {
     let mut state = without_idle_pools(with_shared_frontend_named(state));
     for (id, document) in &mut state {
         sort_parts(document);
@@ -324,7 +325,7 @@ fn with_shared_frontend_named(state: &State) -> State {
     state.iter().map(|(id, document)| (id.clone(), rename(document))).collect()
 }
 
-/// New parts are appended, so that their order tells the history.
+/// Sorts parts: new ones are appended, so their order depends on the history.
 fn sort_parts(value: &mut Value) {
     match value {
         Value::Array(items) => {
@@ -345,8 +346,8 @@ fn opens_nodes(act: &Act) -> bool {
     }
 }
 
-/// Acts before which the manager must finish: otherwise a process does not see a Node that leaves, or ends before the address of the Node
-/// has left all rules.
+/// Acts before which the manager must finish. Otherwise a process would not see a Node that is removed, or would end before the address of
+/// the Node is removed from all rules.
 #[derive(Default)]
 struct SettlingRule {
     opens_nodes: bool,
@@ -368,11 +369,11 @@ impl SettlingRule {
     }
 }
 
-pub(crate) async fn lived(seed: u64) -> (Cluster, Vec<Act>) {
+pub(crate) async fn run_history(seed: u64) -> (Cluster, Vec<Act>) {
     let cluster = cluster(seed);
     let acts = acts(seed, &cluster);
     let mut pauses = SmallRng::seed_from_u64(!seed);
-    let mut life = cluster.start();
+    let mut manager = cluster.start();
     let mut rule = SettlingRule::default();
     for act in &acts {
         if rule.applies_to(act) && !lists_addresses(seed) {
@@ -382,12 +383,12 @@ pub(crate) async fn lived(seed: u64) -> (Cluster, Vec<Act>) {
         act_on_nodes(&cluster, act);
         match act {
             Act::Kill => {
-                life.kill();
-                life = cluster.start();
+                manager.kill();
+                manager = cluster.start();
             }
             Act::Stop => {
-                life.stop().await;
-                life = cluster.start();
+                manager.stop().await;
+                manager = cluster.start();
             }
             _ => {}
         }
@@ -396,44 +397,50 @@ pub(crate) async fn lived(seed: u64) -> (Cluster, Vec<Act>) {
         }
     }
     cluster.settle().await;
-    let unexpected: Vec<_> = cluster.services().into_iter().filter(|one| is_ready(one) == is_refused(one)).collect();
-    let told = |service: &Service| format!("{}: {:?}", brief(service), cluster.warnings(&name(service)));
-    assert!(unexpected.is_empty(), "seed {seed}: {:#?}", unexpected.iter().map(told).collect::<Vec<_>>());
-    life.stop().await;
+    let unexpected: Vec<_> =
+        cluster.services().into_iter().filter(|service| is_ready(service) == is_refused(service)).collect();
+    let describe_unexpected = |service: &Service| format!("{}: {:?}", brief(service), cluster.warnings(&name(service)));
+    assert!(unexpected.is_empty(), "seed {seed}: {:#?}", unexpected.iter().map(describe_unexpected).collect::<Vec<_>>());
+    manager.stop().await;
     (cluster, acts)
 }
 
-/// A cluster that gets the Nodes and Services of the end at once; what was before its manager, and what came of it.
+/// Creates a cluster with the final Nodes and Services at once. Returns the cloud before its manager and after it.
 async fn made_at_once(seed: u64, acts: &[Act], services: Vec<Service>) -> (State, State) {
     let cluster = cluster(seed);
     acts.iter().for_each(|act| act_on_nodes(&cluster, act));
-    let before = without_marks(&unordered(&cluster));
+    let before = without_history(&unordered(&cluster));
     for mut service in services {
         service.status = None;
         service.metadata.finalizers = None;
         cluster.server.restore(&service);
     }
-    let life = cluster.start();
+    let manager = cluster.start();
     cluster.settle().await;
-    life.stop().await;
-    (before, without_marks(&unordered(&cluster)))
+    manager.stop().await;
+    (before, without_history(&unordered(&cluster)))
 }
 
 fn check(seed: u64) {
-    let (acts, services, end, empty) = alone(async {
-        let (cluster, acts) = lived(seed).await;
-        let end = without_marks(&unordered(&cluster));
-        cluster.plans_nothing(&format!("seed {seed}: planned again")).await;
+    let (acts, services, end, empty) = run_paused(async {
+        let (cluster, acts) = run_history(seed).await;
+        let end = without_history(&unordered(&cluster));
+        cluster.assert_plans_nothing(&format!("seed {seed}: planned again")).await;
         let services = cluster.services();
         (acts, services, end, emptied(&cluster).await)
     });
-    let (before, expected) = alone(made_at_once(seed, &acts, services));
-    let told = || acts.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    assert_eq!(differences(&expected, &end), Vec::<String>::new(), "seed {seed}: history shows\n{}", told());
-    assert_eq!(differences(&before, &empty), Vec::<String>::new(), "seed {seed}: something stays\n{}", told());
+    let (before, expected) = run_paused(made_at_once(seed, &acts, services));
+    let list_acts = || acts.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert_eq!(
+        differences(&expected, &end),
+        Vec::<String>::new(),
+        "seed {seed}: the state depends on the history\n{}",
+        list_acts()
+    );
+    assert_eq!(differences(&before, &empty), Vec::<String>::new(), "seed {seed}: leftovers\n{}", list_acts());
 }
 
 #[test]
-fn the_end_is_a_function_of_what_is() {
+fn final_state_depends_only_on_inputs() {
     seeds::each_seed(0..HISTORIES, check);
 }

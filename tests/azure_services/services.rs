@@ -3,20 +3,20 @@
 use cloud_controller_manager::sandbox::objects::{ObjectExt, ServiceExt, load_balancer_service};
 use k8s_openapi::api::core::v1::Service;
 
-/// What the keys of annotations begin with.
+/// Prefix of the keys of Azure's annotations.
 const PREFIX: &str = "service.beta.kubernetes.io/";
 
-/// External, TCP 80.
+/// Returns an external Service with TCP port 80.
 pub(crate) fn external(name: &str) -> Service {
     load_balancer_service("default", name)
 }
 
-/// Internal, TCP 80.
+/// Returns an internal Service with TCP port 80.
 pub(crate) fn internal(name: &str) -> Service {
     with(external(name), "azure-load-balancer-internal", "true")
 }
 
-/// External, with addresses of both families.
+/// Returns an external Service with addresses of both families.
 pub(crate) fn dual_stack(name: &str) -> Service {
     let mut service = external(name);
     if let Some(spec) = &mut service.spec {
@@ -25,28 +25,28 @@ pub(crate) fn dual_stack(name: &str) -> Service {
     service
 }
 
-/// External, to the nodes that have endpoints, from some ranges only.
+/// Returns an external Service with policy `Local` and source ranges.
 pub(crate) fn local(name: &str) -> Service {
     external(name).external_traffic_policy("Local").source_ranges(&["203.0.113.0/24", "198.51.100.0/24"])
 }
 
-/// External, on a public IP that exists.
+/// Returns an external Service on an existing public IP.
 pub(crate) fn pinned(name: &str, address: &str, port: i32) -> Service {
     with(external(name).ports(&[("http", port)]), "azure-load-balancer-ipv4", address)
 }
 
-/// The same with an annotation of Azure's.
+/// Adds an annotation of Azure.
 pub(crate) fn with(service: Service, key: &str, value: &str) -> Service {
     service.annotation(&format!("{PREFIX}{key}"), value)
 }
 
-/// Changes the first port.
+/// Sets the first port.
 pub(crate) fn set_port(service: &mut Service, port: i32) {
     let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut()).unwrap();
     ports[0].port = port;
 }
 
-/// Sets or takes away an annotation of Azure's.
+/// Sets or removes an annotation of Azure.
 pub(crate) fn annotate(service: &mut Service, key: &str, value: Option<&str>) {
     let annotations = service.metadata.annotations.get_or_insert_default();
     let key = format!("{PREFIX}{key}");

@@ -1,9 +1,9 @@
 //! Random histories with several standard load balancers: Services that share addresses or have private link services, Nodes, Namespaces,
 //! entries and restarts.
 //!
-//! In: a seed. Out: nothing, or a panic that names the seed and what somebody did. Whenever it is quiet, nobody is on two load balancers,
-//! no address was lost that nobody asked to change, every private link service leads to a front end of its Service's, and a manager that
-//! is started anew plans nothing; labels may move Services at the start before.
+//! In: a seed. Out: nothing, or a panic that names the seed and the acts. Whenever no work is pending, no Service is on two load balancers,
+//! no Service has lost an address without a request, every private link service leads to an existing frontend, and a restarted manager
+//! writes nothing. Labels may move Services at one start before that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,53 +16,54 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 
 use crate::azure_services::{
-    cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready},
+    cluster::{Cluster, Manager, TIMEOUT, addresses, is_ready, run_paused},
     documents::unordered,
     membership::EXCLUDED,
     seeds,
     services::{annotate, dual_stack, external, internal, set_port, with},
-    several::{CONFIGURATIONS, INTERNAL, cluster, configured, entry, list, members, parts, places, text},
+    several::{CONFIGURATIONS, INTERNAL, cluster, configured, entry, list, load_balancers_of, members, parts, text},
 };
 
 const CREATE_LINK: &str = "azure-pls-create";
 const LINKS: &str = "Microsoft.Network/privateLinkServices";
-/// A public IP that a user made, and an address of the subnet: Services share each.
+/// A public IP that a user created; Services share it.
 const SHARED: &str = "shared";
+/// An address of the subnet; Services share it.
 const SHARED_INSIDE: &str = "10.224.0.99";
 
-/// One thing that somebody does.
+/// Act of a user, a Node or the manager.
 #[derive(Debug, Clone)]
 enum Act {
     Create(String, Kind),
     SetPort(String, i32),
-    /// Names entries, or none.
+    /// The Service names entries, or none.
     Name(String, Option<String>),
     Label(String, Option<&'static str>),
-    /// The labels of the Namespace of all Services.
+    /// The Namespace of all Services gets another label.
     LabelNamespace(Option<&'static str>),
-    /// Whether a private link service is asked for.
+    /// A private link service is requested, or no longer.
     Link(String, bool),
     Flip(String),
     Delete(String),
     Exclude(String, bool),
-    /// The machine and its Node go.
+    /// The machine and its Node are deleted.
     Remove(String),
     Kill,
-    /// A manager that is started when it is quiet finds nothing to do.
+    /// The manager is killed when no work is pending, and the next one must write nothing.
     Stop,
-    /// Another list of entries from now on.
+    /// The manager restarts with another list of entries.
     Restart(Value),
 }
 
-/// What a Service is at first.
+/// Kind of a Service at its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     External,
     DualStack,
     Internal,
-    /// On the public IP that others use, too.
+    /// On the shared public IP.
     Guest,
-    /// At the address that others have, too.
+    /// At the shared internal address.
     InternalGuest,
     /// With a private link service.
     Linked,
@@ -82,7 +83,7 @@ const KINDS: [Kind; 9] = [
 ];
 
 impl Kind {
-    /// Whether it names an address, and so may neither name entries nor change from internal to external.
+    /// Returns `true` if the Service names an address, so it may neither name entries nor change between internal and external.
     fn is_guest(self) -> bool {
         matches!(self, Self::Guest | Self::InternalGuest)
     }
@@ -102,10 +103,10 @@ impl Kind {
     }
 }
 
-/// Services that there are, and what they were at first.
+/// Existing Services with their kinds at creation.
 type Alive = BTreeMap<String, Kind>;
 
-/// Lists of entries that a cluster may have, one after the other.
+/// Returns a random list of entries.
 fn some_entries(random: &mut SmallRng) -> Value {
     let mut list = vec![entry("kubernetes", 1)];
     if random.random_bool(0.8) {
@@ -173,7 +174,7 @@ fn act_on_objects(cluster: &Cluster, act: &Act) {
     match act {
         Act::Create(name, kind) => {
             let mut service = kind.service(name);
-            // No two want the same port of a shared address.
+            // No two Services request the same port of a shared address.
             set_port(&mut service, 2000 + name[1..].parse::<i32>().unwrap());
             cluster.create(&service);
         }
@@ -191,156 +192,158 @@ fn act_on_objects(cluster: &Cluster, act: &Act) {
                 labels.extend(team.map(|team| ("team".to_owned(), team.to_owned())));
             });
         }
-        Act::Link(name, asks) => {
-            cluster.change(name, |service| annotate(service, CREATE_LINK, Some(if *asks { "true" } else { "false" })));
+        Act::Link(name, is_requested) => {
+            cluster
+                .change(name, |service| annotate(service, CREATE_LINK, Some(if *is_requested { "true" } else { "false" })));
         }
         Act::Flip(name) => cluster.change(name, |service| {
-            let is_internal = asks_internal(service);
-            annotate(service, INTERNAL, (!is_internal).then_some("true"));
+            let was_internal = requests_internal(service);
+            annotate(service, INTERNAL, (!was_internal).then_some("true"));
         }),
         Act::Delete(name) => cluster.delete(name),
         Act::Exclude(node, is_excluded) => {
             cluster.label_node(node, EXCLUDED, is_excluded.then_some(""));
         }
         Act::Remove(node) => {
-            cluster.world.delete_machine(node).unwrap();
+            cluster.cloud.delete_machine(node).unwrap();
             cluster.server.delete::<Node>("", node);
         }
         Act::Kill | Act::Stop | Act::Restart(_) => {}
     }
 }
 
-fn asks_internal(service: &Service) -> bool {
+fn requests_internal(service: &Service) -> bool {
     service.metadata.annotations.iter().flatten().any(|(key, value)| key.ends_with(INTERNAL) && value == "true")
 }
 
-/// Whether it is where it asks to be, inside or outside. Who is refused for another reason, such as an entry that is not there, stays where
-/// it was, and changes its address when somebody takes that reason away.
-fn is_of_asked_kind(cluster: &Cluster, service: &Service) -> bool {
-    let places = places(cluster, service.metadata.name.as_deref().unwrap_or_default());
-    places.iter().all(|place| place.ends_with("-internal") == asks_internal(service))
+/// Returns `true` if the Service is internal or external as requested. A Service that is refused for another reason, such as a missing entry,
+/// is not changed, and gets another address when that reason is removed.
+fn is_of_requested_kind(cluster: &Cluster, service: &Service) -> bool {
+    let load_balancers = load_balancers_of(cluster, service.metadata.name.as_deref().unwrap_or_default());
+    load_balancers.iter().all(|balancer| balancer.ends_with("-internal") == requests_internal(service))
 }
 
-/// What has to hold whenever it is quiet. `kept`: addresses that nobody has asked to change.
-fn check_invariants(cluster: &Cluster, kept: &BTreeMap<String, Vec<String>>, told: &str) {
+/// Asserts the invariants that hold whenever no work is pending. `expected`: addresses that no request has changed.
+fn check_invariants(cluster: &Cluster, expected: &BTreeMap<String, Vec<String>>, context: &str) {
     for service in cluster.services() {
         let name = service.metadata.name.clone().unwrap();
-        let places = places(cluster, &name);
-        assert!(places.len() <= 1, "{name} is on {places:?}\n{told}");
-        assert!(!is_ready(&service) || places.len() == 1, "{name} is nowhere\n{told}");
-        if let Some(before) = kept.get(&name).filter(|before| !before.is_empty()) {
-            assert_eq!(*before, addresses(&service), "{name} lost its address\n{told}");
+        let load_balancers = load_balancers_of(cluster, &name);
+        assert!(load_balancers.len() <= 1, "{name} is on {load_balancers:?}\n{context}");
+        assert!(!is_ready(&service) || load_balancers.len() == 1, "{name} is on no load balancer\n{context}");
+        if let Some(before) = expected.get(&name).filter(|before| !before.is_empty()) {
+            assert_eq!(*before, addresses(&service), "{name} lost its address\n{context}");
         }
     }
     for (balancer, members) in members(cluster) {
-        assert!(!members.is_empty(), "{balancer} has no Nodes\n{told}");
+        assert!(!members.is_empty(), "{balancer} has no Nodes\n{context}");
     }
-    check_links(cluster, told);
+    check_links(cluster, context);
 }
 
-/// Each private link service leads to a front end that there is, no two to the same.
-fn check_links(cluster: &Cluster, told: &str) {
+/// Asserts that each private link service leads to an existing frontend, and no two to the same.
+fn check_links(cluster: &Cluster, context: &str) {
     let balancers = cluster.balancers();
     let parts = balancers.iter().flat_map(|document| list(&document["properties"]["frontendIPConfigurations"]));
     let frontends: BTreeSet<String> = parts.map(|part| text(&part["id"]).to_lowercase()).collect();
-    let mut led_to = BTreeSet::new();
+    let mut targets = BTreeSet::new();
     for link in cluster.azure().documents_of(LINKS) {
         for part in list(&link["properties"]["loadBalancerFrontendIpConfigurations"]) {
             let id = text(&part["id"]).to_lowercase();
-            assert!(frontends.contains(&id), "{} leads to {id}, which is gone\n{told}", link["name"]);
-            assert!(led_to.insert(id.clone()), "two lead to {id}\n{told}");
+            assert!(frontends.contains(&id), "{} leads to {id}, which does not exist\n{context}", link["name"]);
+            assert!(targets.insert(id.clone()), "two lead to {id}\n{context}");
         }
     }
 }
 
-/// Starts a manager once where an edit of labels alone moves Services at the next start.
-async fn let_labels_count(cluster: &Cluster) {
+/// Starts and stops a manager if edited labels take effect only at the next start.
+async fn apply_labels(cluster: &Cluster) {
     if !cluster.config().move_services_on_label_change {
-        let life = cluster.start();
+        let manager = cluster.start();
         cluster.settle().await;
-        life.stop().await;
+        manager.stop().await;
     }
 }
 
-/// The life goes on, or ends and another begins.
-async fn live_on(cluster: Cluster, life: Life, act: &Act, told: &str) -> (Cluster, Life) {
+/// Ends the manager and starts another one if `act` requires it.
+async fn continue_manager(cluster: Cluster, manager: Manager, act: &Act, context: &str) -> (Cluster, Manager) {
     let cluster = match act {
         Act::Kill => {
-            life.kill();
+            manager.kill();
             cluster
         }
         Act::Restart(entries) => {
-            life.stop().await;
+            manager.stop().await;
             configured(cluster, entries.clone())
         }
         Act::Stop => {
-            // Who is killed now finds all as it is when nothing is left to do.
+            // The next manager must find the state of a settled cluster.
             cluster.settle().await;
-            life.kill();
-            let_labels_count(&cluster).await;
-            cluster.plans_nothing(told).await;
+            manager.kill();
+            apply_labels(&cluster).await;
+            cluster.assert_plans_nothing(context).await;
             cluster
         }
-        _ => return (cluster, life),
+        _ => return (cluster, manager),
     };
-    let life = cluster.start();
-    (cluster, life)
+    let manager = cluster.start();
+    (cluster, manager)
 }
 
 fn check(seed: u64) {
-    alone(async {
+    run_paused(async {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut cluster =
             cluster(2, AzureOptions::default()).configured("moveServicesOnLabelChange", seed.is_multiple_of(2));
         cluster.put_public_ip(SHARED, "52.0.0.9");
         let before = unordered(&cluster);
-        let mut nodes: Vec<String> = cluster.world.nodes().into_iter().filter_map(|node| node.metadata.name).collect();
-        let (mut alive, mut kept, mut acts) = (Alive::new(), BTreeMap::new(), Vec::<String>::new());
-        let mut life = cluster.start();
+        let mut nodes: Vec<String> = cluster.cloud.nodes().into_iter().filter_map(|node| node.metadata.name).collect();
+        let (mut alive, mut expected, mut acts) = (Alive::new(), BTreeMap::new(), Vec::<String>::new());
+        let mut manager = cluster.start();
         for number in 0..28 {
             let Some(act) = random_act(number, &mut alive, &mut nodes, &mut random) else { continue };
             acts.push(format!("{act:?}"));
             if let Act::Flip(name) = &act {
-                kept.remove(name);
+                expected.remove(name);
             }
             act_on_objects(&cluster, &act);
-            (cluster, life) = live_on(cluster, life, &act, &format!("seed {seed}\n{}", acts.join("\n"))).await;
+            (cluster, manager) =
+                continue_manager(cluster, manager, &act, &format!("seed {seed}\n{}", acts.join("\n"))).await;
             match random.random_range(0..3) {
                 0 => {}
                 1 => tokio::time::sleep(Duration::from_millis(random.random_range(0..20_000))).await,
                 _ => {
                     cluster.settle().await;
-                    let told = format!("seed {seed}\n{}", acts.join("\n"));
-                    check_invariants(&cluster, &kept, &told);
-                    let now = cluster.services().into_iter().filter(|one| is_of_asked_kind(&cluster, one));
-                    kept = now.map(|one| (one.metadata.name.clone().unwrap(), addresses(&one))).collect();
+                    let context = format!("seed {seed}\n{}", acts.join("\n"));
+                    check_invariants(&cluster, &expected, &context);
+                    let now = cluster.services().into_iter().filter(|it| is_of_requested_kind(&cluster, it));
+                    expected = now.map(|it| (it.metadata.name.clone().unwrap(), addresses(&it))).collect();
                 }
             }
         }
         cluster.settle().await;
-        let told = format!("seed {seed}\n{}", acts.join("\n"));
-        check_invariants(&cluster, &kept, &told);
-        life.stop().await;
-        let_labels_count(&cluster).await;
-        cluster.plans_nothing(&told).await;
-        let life = cluster.start();
+        let context = format!("seed {seed}\n{}", acts.join("\n"));
+        check_invariants(&cluster, &expected, &context);
+        manager.stop().await;
+        apply_labels(&cluster).await;
+        cluster.assert_plans_nothing(&context).await;
+        let manager = cluster.start();
         alive.keys().for_each(|name| cluster.delete(name));
-        cluster.until_gone(2 * PATIENCE).await;
+        cluster.until_all_deleted(2 * TIMEOUT).await;
         cluster.settle().await;
-        life.stop().await;
+        manager.stop().await;
         let balancers = parts(&cluster);
-        assert!(balancers.is_empty(), "{balancers:?} stay\n{told}");
-        assert_eq!(cluster.azure().documents_of(LINKS), Vec::<Value>::new(), "{told}");
+        assert!(balancers.is_empty(), "{balancers:?} remain\n{context}");
+        assert_eq!(cluster.azure().documents_of(LINKS), Vec::<Value>::new(), "{context}");
         let is_address = |id: &&String| id.contains("publicipaddresses");
         assert_eq!(
             unordered(&cluster).keys().filter(is_address).count(),
             before.keys().filter(is_address).count(),
-            "{told}"
+            "{context}"
         );
     });
 }
 
 #[test]
-fn whatever_happens_nobody_is_on_two_load_balancers_or_loses_an_address() {
+fn random_histories_keep_addresses_and_one_load_balancer() {
     seeds::each_seed(0..24, check);
 }

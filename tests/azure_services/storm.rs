@@ -1,4 +1,4 @@
-//! A fifth of all requests to ARM fails, in every way there is; what comes of it is the same.
+//! A fifth of all requests to ARM fails, in every possible way; the final state is the same as without failures.
 
 use std::{cell::Cell, convert::Infallible, time::Duration};
 
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tokio::time::timeout;
 
 use crate::azure_services::{
-    cluster::{Cluster, HOUR, alone, two_nodes},
+    cluster::{Cluster, HOUR, run_paused, two_nodes},
     documents::{State, differences, unordered},
     seeds,
     services::{annotate, dual_stack, external, internal, local, set_port, with},
@@ -17,10 +17,10 @@ use crate::azure_services::{
 
 /// Kills of one history.
 const KILLS: usize = 28;
-/// Time after which a manager that sends nothing is killed.
-const MAX_LIFE: Duration = Duration::from_secs(600);
+/// Longest time until a manager is killed.
+const MAX_LIFETIME: Duration = Duration::from_secs(600);
 
-/// What is behind the storm: one load balancer of a kind, or several, each Service on the one that it names.
+/// Load balancers of a run: one of each kind, or several, each Service on the one that it names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Layout {
     One,
@@ -28,7 +28,7 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    /// Returns one of both in turn.
+    /// Returns both layouts alternately.
     pub(crate) fn of(seed: u64) -> Self {
         if seed.is_multiple_of(2) { Self::One } else { Self::Several }
     }
@@ -46,11 +46,11 @@ fn services(layout: Layout) -> Vec<Service> {
 }
 
 fn services_of_one() -> Vec<Service> {
-    let labelled = with(external("labelled"), "azure-dns-label-name", "mine");
+    let labeled = with(external("labeled"), "azure-dns-label-name", "mine");
     let mut all = vec![
         dual_stack("dual"),
         local("local"),
-        labelled,
+        labeled,
         with(internal("ha"), "azure-load-balancer-enable-high-availability-ports", "true"),
     ];
     all.extend((0..4).map(|index| external(&format!("e{index}"))));
@@ -63,7 +63,7 @@ fn refusal(status: u16, code: &str, retry_after: Option<u64>) -> Effect {
     Effect::Refuse(status, code.to_owned(), retry_after)
 }
 
-/// Each way to fail, alike often; together a fifth of all requests.
+/// Adds all kinds of failures with equal probabilities, together for a fifth of all requests.
 fn storm(cluster: &Cluster) {
     let any = [
         refusal(429, "TooManyRequests", Some(7)),
@@ -120,7 +120,7 @@ fn cluster(seed: u64, layout: Layout) -> Cluster {
     }
 }
 
-/// Create all, change some, delete some. Answers what there is after each, and then without any.
+/// Creates all Services, changes some, deletes some, then all. Returns the cloud after each step.
 async fn history(cluster: &Cluster, layout: Layout) -> Vec<State> {
     let mut states = Vec::new();
     services(layout).iter().for_each(|service| drop(cluster.create(service)));
@@ -130,48 +130,48 @@ async fn history(cluster: &Cluster, layout: Layout) -> Vec<State> {
     cluster.change("e1", |service| annotate(service, "azure-load-balancer-internal", Some("true")));
     cluster.change("i1", |service| annotate(service, "azure-load-balancer-internal", None));
     if layout == Layout::Several {
-        for (name, entry) in [("e3", "kubernetes"), ("i3", "lb2"), ("labelled", "lb2"), ("dual", "lb3")] {
+        for (name, entry) in [("e3", "kubernetes"), ("i3", "lb2"), ("labeled", "lb2"), ("dual", "lb3")] {
             cluster.change(name, |service| annotate(service, CONFIGURATIONS, Some(entry)));
         }
     }
     cluster.change("l0", |service| annotate(service, "azure-pls-fqdns", Some("web.example.com")));
     cluster.change("l1", |service| {
-        // An address decides on the load balancer, so that an entry may not be named beside it.
+        // A named address determines the load balancer, so the Service may not name an entry, too.
         annotate(service, CONFIGURATIONS, None);
         annotate(service, "azure-load-balancer-ipv4", Some("10.224.0.99"));
     });
     states.push(calm(cluster).await);
     ["e2", "i2", "l2", "local"].iter().for_each(|name| cluster.delete(name));
     cluster
-        .until("four are gone", HOUR, |cluster| {
+        .until("four are deleted", HOUR, |cluster| {
             ["e2", "i2", "l2", "local"].iter().all(|name| cluster.service(name).is_none())
         })
         .await;
     states.push(calm(cluster).await);
     cluster.services().iter().filter_map(|service| service.metadata.name.clone()).for_each(|name| cluster.delete(&name));
-    cluster.until_gone(HOUR).await;
+    cluster.until_all_deleted(HOUR).await;
     states.push(calm(cluster).await);
     states
 }
 
-/// Half an hour in which everything ends that can.
+/// Waits for half an hour, in which all work must end, and returns the cloud.
 async fn calm(cluster: &Cluster) -> State {
     tokio::time::sleep(HOUR / 2).await;
-    // What is not ready by now is told.
+    // Fails with a report of the Services that are not ready.
     cluster.until_ready(Duration::from_secs(1)).await;
     unordered(cluster)
 }
 
-/// Returns the cluster after the history in a storm, and what there was after each part.
+/// Returns the cluster after the history in a storm, and the cloud after each step.
 pub(crate) async fn disturbed(seed: u64, layout: Layout) -> (Cluster, Vec<State>) {
     let cluster = cluster(seed, layout);
     storm(&cluster);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     let states = history(&cluster, layout).await;
     (cluster, states)
 }
 
-/// The same history with managers that are killed, each after a random number of requests. The last one survives.
+/// Runs the history in a storm with managers that are killed, each after a random number of requests. The last one survives.
 async fn disturbed_and_killed(seed: u64, layout: Layout) -> (Cluster, Vec<State>) {
     let (cluster, kills) = (cluster(seed, layout), Cell::new(0));
     storm(&cluster);
@@ -188,23 +188,23 @@ async fn kill_managers(cluster: &Cluster, seed: u64, kills: &Cell<usize>) -> Inf
     let requests = |cluster: &Cluster| cluster.azure().count(|request| request.class != Class::Other);
     let mut random = SmallRng::seed_from_u64(seed);
     while kills.get() < KILLS {
-        let life = cluster.start();
+        let manager = cluster.start();
         let last = requests(cluster) + random.random_range(1..40);
-        let _ = timeout(MAX_LIFE, cluster.until("requests", HOUR, |cluster| requests(cluster) >= last)).await;
-        life.kill();
+        let _ = timeout(MAX_LIFETIME, cluster.until("requests", HOUR, |cluster| requests(cluster) >= last)).await;
+        manager.kill();
         kills.set(kills.get() + 1);
     }
-    let _life = cluster.start();
+    let _manager = cluster.start();
     std::future::pending().await
 }
 
 fn weather(seed: u64, layout: Layout, disturbed: impl AsyncFnOnce(u64, Layout) -> (Cluster, Vec<State>)) {
-    let expected = alone(async {
+    let expected = run_paused(async {
         let cluster = cluster(seed, layout);
-        let _life = cluster.start();
+        let _manager = cluster.start();
         history(&cluster, layout).await
     });
-    let found = alone(async {
+    let found = run_paused(async {
         let (cluster, states) = disturbed(seed, layout).await;
         let failed =
             cluster.azure().count(|request| request.class != Class::Other && (request.status == 0 || request.status >= 400));
@@ -235,19 +235,19 @@ fn kills_in_a_storm_change_nothing() {
     seeds::sweep(1..5, |seed| weather(seed, Layout::of(seed), disturbed_and_killed));
 }
 
-/// Azure takes a write and then cannot carry it out. The document reads as it should, and is written again.
+/// Azure accepts a write, and then its operation fails. The document has the desired content, and is written again.
 #[test]
-fn an_operation_that_fails_is_made_up_for() {
+fn a_failed_operation_is_repeated() {
     for kind in ["publicIPAddresses", "loadBalancers", "networkSecurityGroups"] {
-        alone(async {
+        run_paused(async {
             let cluster = cluster(0, Layout::One);
             let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
             cluster.azure().add_fault(Fault::new(fails).method("PUT").path(&format!("*/{kind}/*")).times(1));
-            let life = cluster.serve_and_settle(&[external("web")]).await;
+            let manager = cluster.serve_and_settle(&[external("web")]).await;
             let documents = cluster.azure().documents_of(&format!("Microsoft.Network/{kind}"));
             let state = |document: &serde_json::Value| document["properties"]["provisioningState"].clone();
             assert!(documents.iter().all(|document| state(document) == "Succeeded"), "{documents:?}");
-            life.stop().await;
+            manager.stop().await;
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Machines that join or leave several load balancers at once are written once, from one list.
+//! Machines that join or leave several load balancers at once: each is written once, after one list.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +18,7 @@ const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachin
 struct Cost {
     instances_written: usize,
     models_written: usize,
-    /// Reads of single instances and models before they were written. What an operation has made of them is read after it.
+    /// Reads of single instances and models before their writes; reads of the results of operations do not count.
     singles: Vec<String>,
     lists: Vec<String>,
 }
@@ -31,9 +31,10 @@ fn cost(cluster: &Cluster) -> Cost {
         requests.iter().filter(is_so).collect()
     };
     let (lists, singles): (Vec<_>, Vec<_>) = of(Class::Read, &[SETS, INSTANCES]).into_iter().partition(|read| read.list);
-    let place = |one: &RequestRecord| requests.iter().position(|request| std::ptr::eq(request, one));
+    let index_of = |record: &RequestRecord| requests.iter().position(|request| std::ptr::eq(request, record));
     let writes = of(Class::Write, &[SETS, INSTANCES]);
-    let precedes = |read: &&RequestRecord| !writes.iter().any(|write| write.path == read.path && place(write) < place(read));
+    let precedes =
+        |read: &&RequestRecord| !writes.iter().any(|write| write.path == read.path && index_of(write) < index_of(read));
     let singles: Vec<_> = singles.into_iter().filter(precedes).collect();
     let paths = |reads: Vec<&RequestRecord>| reads.into_iter().map(|read| read.path.clone()).collect();
     Cost {
@@ -45,43 +46,43 @@ fn cost(cluster: &Cluster) -> Cost {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_external_and_the_last_internal_service_go_together() {
+async fn deleting_both_last_services_writes_each_machine_once() {
     let cluster = Cluster::with_ten_nodes();
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(MINUTE).await;
     cluster.azure().clear_requests();
     cluster.create(&external("web"));
     cluster.add(&internal("inside")).await;
-    let came = cost(&cluster);
-    println!("created: {came:?}");
-    assert_eq!((came.instances_written, came.models_written), (10, 1));
+    let creation = cost(&cluster);
+    println!("created: {creation:?}");
+    assert_eq!((creation.instances_written, creation.models_written), (10, 1));
     // The model, which was listed before.
-    assert!(came.singles.len() <= 1 && came.lists.len() <= 3, "{came:#?}");
+    assert!(creation.singles.len() <= 1 && creation.lists.len() <= 3, "{creation:#?}");
 
     cluster.settle().await;
     cluster.azure().clear_requests();
     cluster.delete("web");
     cluster.delete("inside");
-    cluster.until_gone(5 * MINUTE).await;
-    let went = cost(&cluster);
-    println!("deleted: {went:?}");
+    cluster.until_all_deleted(5 * MINUTE).await;
+    let deletion = cost(&cluster);
+    println!("deleted: {deletion:?}");
     assert_eq!(cluster.balancers(), Vec::<serde_json::Value>::new());
-    assert_eq!((went.instances_written, went.models_written), (10, 1));
+    assert_eq!((deletion.instances_written, deletion.models_written), (10, 1));
     // Models, instances to write on, and one list that follows the ten operations.
-    assert!(went.singles.is_empty() && went.lists.len() <= 3, "{went:#?}");
+    assert!(deletion.singles.is_empty() && deletion.lists.len() <= 3, "{deletion:#?}");
 }
 
-/// Compute's published limit of writes of one instance or scale set: so many at once, and so many a minute.
+/// Compute's published limit of writes of one instance or scale set: burst, and writes per minute.
 const BURST: f64 = 12.0;
 const PER_MINUTE: f64 = 4.0;
 
-/// The least that was left of that limit for any document.
-fn least_left(requests: &[RequestRecord]) -> f64 {
-    let mut left = BTreeMap::<&str, (Instant, f64)>::new();
+/// Returns the smallest remaining number of writes within that limit, over all documents.
+fn least_remaining(requests: &[RequestRecord]) -> f64 {
+    let mut budgets = BTreeMap::<&str, (Instant, f64)>::new();
     let mut least = BURST;
     for request in requests.iter().filter(|request| request.class == Class::Write) {
         if [SETS, INSTANCES].contains(&request.resource_type.as_str()) {
-            let (at, tokens) = left.entry(&request.path).or_insert((request.at, BURST));
+            let (at, tokens) = budgets.entry(&request.path).or_insert((request.at, BURST));
             *tokens = (*tokens + (request.at - *at).as_secs_f64() * PER_MINUTE / 60.0).min(BURST) - 1.0;
             *at = request.at;
             least = least.min(*tokens);
@@ -91,13 +92,13 @@ fn least_left(requests: &[RequestRecord]) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_that_come_and_go_do_not_use_up_the_quota_of_compute() {
+async fn service_churn_does_not_exhaust_the_quota_of_compute() {
     const CYCLES: usize = 12;
     let takes = Latency { respond: Duration::from_millis(200), operation: Duration::from_millis(200) };
     let options = AzureOptions { latencies: Latencies::writes(takes), quotas: Quotas::azure(), ..AzureOptions::default() };
-    // At its share of one half the program would slow down by itself: that many writes are all that the limit gives in the long run.
+    // With its default share of one half, the program would limit itself to fewer writes than the quota allows.
     let cluster = Cluster::new(ten_nodes(), options).configured("requestSharePercent", 100);
-    let _life = cluster.start();
+    let _manager = cluster.start();
     tokio::time::sleep(MINUTE).await;
     cluster.azure().clear_requests();
     let mut slowest = Duration::ZERO;
@@ -110,18 +111,20 @@ async fn services_that_come_and_go_do_not_use_up_the_quota_of_compute() {
         let are_ready = |cluster: &Cluster| names.iter().all(|name| cluster.service(name).is_some_and(|it| is_ready(&it)));
         slowest = slowest.max(cluster.until("they are ready", 10 * MINUTE, are_ready).await);
         names.iter().for_each(|name| cluster.delete(name));
-        let gone = cluster.until_gone(10 * MINUTE).await;
-        slowest = slowest.max(gone);
+        let deletion = cluster.until_all_deleted(10 * MINUTE).await;
+        slowest = slowest.max(deletion);
         tokio::time::sleep_until(started + Duration::from_secs(30)).await;
     }
     let requests = cluster.azure().requests();
     let refused = requests.iter().filter(|request| request.status == 429).count();
-    let left = least_left(&requests);
+    let remaining = least_remaining(&requests);
     let cost = cost(&cluster);
-    println!("{CYCLES} cycles: {cost:?}, {refused} refused, at least {left:.1} of {BURST} writes left, slowest {slowest:?}");
+    println!(
+        "{CYCLES} cycles: {cost:?}, {refused} refused, at least {remaining:.1} of {BURST} writes left, slowest {slowest:?}"
+    );
     assert!(cost.instances_written <= 2 * 10 * CYCLES, "{cost:?}");
     assert!(cost.models_written <= 2 * CYCLES, "{cost:?}");
     assert_eq!(refused, 0);
-    assert!(left >= BURST / 2.0, "{left} writes left");
+    assert!(remaining >= BURST / 2.0, "{remaining} writes left");
     assert!(slowest <= Duration::from_secs(10), "{slowest:?}");
 }

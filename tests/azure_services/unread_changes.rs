@@ -25,7 +25,7 @@ fn condition(cluster: &Cluster) -> Option<Condition> {
     conditions::current(&cluster.service("web").unwrap()).cloned()
 }
 
-/// Beats every five seconds for this long; the condition never changes.
+/// Beats every five seconds for this time, and asserts that the condition never changes.
 async fn beat_for(cluster: &Cluster, time: Duration, first: u32) {
     let before = condition(cluster);
     for count in 0..u32::try_from(time.as_secs() / 5).unwrap() {
@@ -37,7 +37,7 @@ async fn beat_for(cluster: &Cluster, time: Duration, first: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_annotations_only_lead_to_a_comparison() {
-    let (cluster, _life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+    let (cluster, _manager) = Cluster::with_two_nodes().serving(&[external("web")]).await;
     let id = cluster.balancers()[0]["id"].as_str().unwrap().to_owned();
     let delete_rules = |document: &mut Value| document["properties"]["loadBalancingRules"].as_array_mut().unwrap().clear();
     assert!(cluster.azure().change_document(&id, delete_rules));
@@ -53,7 +53,7 @@ async fn foreign_annotations_only_lead_to_a_comparison() {
 
 #[tokio::test(start_paused = true)]
 async fn an_edit_among_foreign_annotations_is_carried_out() {
-    let (cluster, _life) = Cluster::with_two_nodes().serving(&[external("web")]).await;
+    let (cluster, _manager) = Cluster::with_two_nodes().serving(&[external("web")]).await;
     cluster.azure().clear_requests();
     beat(&cluster, 1);
     cluster.change("web", |service| annotate(service, "azure-load-balancer-tcp-idle-timeout", Some("10")));

@@ -1,5 +1,5 @@
-//! What happens around a manager: an API server that is restored from a backup, a wall clock that jumps, a login service that fails or
-//! lies. Whatever it is, there is one public IP for each Service in the end, and none without.
+//! Faults around a manager: an API server that is restored from a backup, a wall clock that jumps, a login service with failures or false
+//! responses. In the end there is one public IP for each Service, and no other.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::Value;
 
 use crate::azure_services::{
-    cluster::{Cluster, HOUR, addresses, alone},
+    cluster::{Cluster, HOUR, addresses, run_paused},
     seeds,
     services::{external, set_port},
 };
@@ -22,7 +22,7 @@ fn public_addresses(cluster: &Cluster) -> BTreeSet<String> {
     documents.iter().map(address).collect()
 }
 
-/// Waits until nothing is left to do; there is then exactly one public IP for each Service.
+/// Waits until nothing is left to do, and asserts that there is exactly one public IP for each Service.
 async fn settled(cluster: &Cluster) {
     cluster.until_ready(HOUR).await;
     cluster.settle().await;
@@ -31,20 +31,21 @@ async fn settled(cluster: &Cluster) {
     assert_eq!(public_addresses(cluster), expected);
 }
 
-/// Deletes all Services; no public IP is left.
+/// Deletes all Services, and asserts that no public IP is left.
 async fn emptied(cluster: &Cluster) {
     let names: Vec<String> = cluster.services().into_iter().filter_map(|service| service.metadata.name).collect();
     names.iter().for_each(|name| cluster.delete(name));
-    cluster.until_gone(HOUR).await;
+    cluster.until_all_deleted(HOUR).await;
     cluster.settle().await;
     assert_eq!(public_addresses(cluster), BTreeSet::new());
 }
 
-/// The leader ends when it sees its Lease go back (`tests/api_server_faults`), so another process begins on the restored state.
+/// The leader ends when the restored Lease is older than its own (`tests/api_server_faults`), so another process starts on the restored
+/// state.
 #[tokio::test(start_paused = true)]
 async fn a_restored_api_server_leaks_no_public_ip() {
     let cluster = Cluster::with_two_nodes();
-    let life = cluster.start();
+    let manager = cluster.start();
     ["a", "b", "c"].iter().for_each(|name| drop(cluster.create(&external(name))));
     settled(&cluster).await;
     let backup = cluster.server.faults().backup();
@@ -53,19 +54,19 @@ async fn a_restored_api_server_leaks_no_public_ip() {
     cluster.until_deleted("b").await;
     settled(&cluster).await;
     cluster.server.faults().restore(&backup);
-    life.kill();
+    manager.kill();
 
-    let _life = cluster.start();
+    let _manager = cluster.start();
     cluster.until("b has its public IP again", HOUR, |cluster| public_addresses(cluster).len() == 3).await;
     settled(&cluster).await;
     emptied(&cluster).await;
 }
 
 fn jumping(seed: u64) {
-    alone(async {
+    run_paused(async {
         let mut random = SmallRng::seed_from_u64(seed);
         let cluster = Cluster::with_two_nodes();
-        let _life = cluster.start();
+        let _manager = cluster.start();
         for step in 0..12 {
             cluster.jump(SignedDuration::from_secs(random.random_range(-MONTH..MONTH)));
             match random.random_range(0..3) {
@@ -84,7 +85,7 @@ fn a_jumping_clock_leaks_no_public_ip() {
     seeds::sweep(0..4, jumping);
 }
 
-/// What a login service answers in place of a token.
+/// Returns false responses of a login service.
 fn lies() -> [Effect; 7] {
     [
         Effect::Garbage,
@@ -101,12 +102,12 @@ fn lies() -> [Effect; 7] {
 fn a_lying_login_service_delays_and_leaks_nothing() {
     const LOGIN: &str = "*/oauth2/v2.0/token";
     for lie in lies() {
-        alone(async {
+        run_paused(async {
             let cluster = Cluster::with_two_nodes();
-            let _life = cluster.start();
+            let _manager = cluster.start();
             cluster.create(&external("before"));
             settled(&cluster).await;
-            // Tokens that ARM refuses from now on, and no others to be had.
+            // From now on ARM refuses the token, and no new one is issued.
             cluster.azure().clear_requests();
             cluster.azure().add_fault(Fault::new(lie.clone()).path(LOGIN));
             cluster.azure().add_fault(Fault::new(Effect::ExpireToken).path("/subscriptions/*"));

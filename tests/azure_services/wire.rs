@@ -1,8 +1,7 @@
-//! The connections of one process to ARM and to the API server. Cutting them is how a process dies here: whatever it still does in
-//! memory reaches nobody, and no answer reaches it.
+//! The connections of one process to ARM and to the API server. Cutting them simulates the end of a process: no request leaves it, and no
+//! response reaches it.
 //!
-//! ARM may also object to what a document says. The simulator knows the rules that are modelled; an [`Objection`] stands for one that
-//! is not.
+//! An [`Objection`] is a rule of ARM about the content of documents that the simulator does not model.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,12 +31,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::azure_services::order_on_the_wire::WriteOrder;
 
-/// A rule of ARM's: a PUT of a document of this type that contains this text is refused.
+/// Rule of ARM that refuses a PUT of a document of this type that contains this text.
 #[derive(Debug, Clone)]
 pub(crate) struct Objection {
     /// Last part of the type: `loadBalancers`.
     pub(crate) kind: &'static str,
-    /// What must not be in the body.
+    /// Text that must not be in the body.
     pub(crate) text: String,
     /// Code of the refusal.
     pub(crate) code: &'static str,
@@ -45,7 +44,7 @@ pub(crate) struct Objection {
     pub(crate) message: String,
 }
 
-/// ARM's rules beyond the modelled ones, for all processes. Clones are the same.
+/// ARM's rules beyond the modeled ones, for all processes. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objections {
     rules: Arc<Mutex<Vec<Objection>>>,
@@ -57,17 +56,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Objections {
-    /// One more rule.
+    /// Adds a rule.
     pub(crate) fn add(&self, rule: Objection) {
         locked(&self.rules).push(rule);
     }
 
-    /// The cause goes.
+    /// Removes all rules.
     pub(crate) fn clear(&self) {
         locked(&self.rules).clear();
     }
 
-    /// Requests refused so far. The simulator does not see them.
+    /// Returns the number of requests refused so far. The simulator does not see them.
     pub(crate) fn refused(&self) -> usize {
         *locked(&self.refused)
     }
@@ -88,10 +87,10 @@ impl Objections {
     }
 }
 
-/// What is answered instead of a list.
+/// False response in place of a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Lie {
-    /// There is nothing.
+    /// An empty list.
     Empty,
     /// The list without its first document.
     Partial,
@@ -101,22 +100,22 @@ pub(crate) enum Lie {
     Page,
 }
 
-/// Which lists are lied about.
+/// Lists that get a false response.
 #[derive(Debug, Clone, Copy)]
 struct Deceit {
     /// Last part of the type: `loadBalancers`.
     list: &'static str,
     lie: Lie,
-    /// Lists of the kind until then.
-    left: usize,
-    /// Whether the lists after it are answered so, too.
+    /// Lists of the kind until the false response.
+    remaining: usize,
+    /// Whether later lists get it, too.
     lasting: bool,
-    /// Whether one was.
-    told: bool,
+    /// Whether a list has got it.
+    has_lied: bool,
 }
 
 impl Lie {
-    fn answer(self, truth: &Response<Bytes>) -> Response<Bytes> {
+    fn response(self, truth: &Response<Bytes>) -> Response<Bytes> {
         let (status, kind, body) = match self {
             Lie::Empty => (200, "application/json", json!({"value": []}).to_string()),
             Lie::Partial => {
@@ -133,20 +132,20 @@ impl Lie {
             }
             Lie::Page => (404, "text/html", "<html><h1>404 Not Found</h1></html>".to_owned()),
         };
-        let mut answer = Response::new(Bytes::from(body));
-        *answer.status_mut() = http::StatusCode::from_u16(status).unwrap();
-        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        answer
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
     }
 }
 
-/// Bodies that plans have for a write.
+/// Kinds and bodies that plans contain for a write.
 type PlannedBodies = Vec<(&'static str, Option<Value>)>;
 
-/// Kinds of writes whose bodies are made from a read right before: the plan has none.
+/// Kinds of writes whose bodies depend on a read immediately before, so the plan has none.
 const MADE_FROM_READS: [&str; 2] = ["backend_pool", "subnet"];
 
-/// What was planned and not written yet, and what was written although no plan said so. Clones are the same.
+/// Planned writes that were not sent yet, and sent writes that no plan contained. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Witness {
     /// By target in lower case, then by method.
@@ -174,13 +173,15 @@ impl fmt::Display for ObservedWrite {
 /// Returns the path at which two documents differ, with both values.
 fn difference(path: &str, planned: &Value, sent: &Value) -> Option<String> {
     match (planned, sent) {
-        (Value::Object(one), Value::Object(other)) => {
-            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+        (Value::Object(planned_part), Value::Object(sent_part)) => {
+            let names: BTreeSet<&String> = planned_part.keys().chain(sent_part.keys()).collect();
             names.into_iter().find_map(|name| difference(&format!("{path}/{name}"), &planned[name], &sent[name]))
         }
-        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            let mut pairs = one.iter().zip(other).enumerate();
-            pairs.find_map(|(place, (one, other))| difference(&format!("{path}/{place}"), one, other))
+        (Value::Array(planned_part), Value::Array(sent_part)) if planned_part.len() == sent_part.len() => {
+            let mut pairs = planned_part.iter().zip(sent_part).enumerate();
+            pairs.find_map(|(index, (planned_part, sent_part))| {
+                difference(&format!("{path}/{index}"), planned_part, sent_part)
+            })
         }
         _ => (planned != sent).then(|| format!("{path}: planned {planned}, sent {sent}")),
     }
@@ -242,13 +243,13 @@ impl PlanWitness for Witness {
     }
 }
 
-/// One process's connections. Clones are the same.
+/// Connections of one process. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Wire {
     azure: Azure,
     server: ApiServer,
     objections: Objections,
-    /// Requests to ARM until the cut.
+    /// Number of requests to ARM until the cut, and whether the last one takes effect.
     fuse: Arc<Mutex<Option<(usize, Crash)>>>,
     deceit: Arc<Mutex<Option<Deceit>>>,
     dead: CancellationToken,
@@ -272,22 +273,22 @@ impl Wire {
         Self { witness: Some(witness), ..self }
     }
 
-    /// Cuts everything at the `nth` request to ARM from now, counted from 1: before it has an effect, or after.
+    /// Cuts all connections at the `nth` request to ARM from now, counted from 1: before or after it takes effect.
     pub(crate) fn cut_at(&self, nth: usize, when: Crash) {
         *locked(&self.fuse) = Some((nth, when));
     }
 
-    /// Lies about the `nth` list of this kind from now, counted from 1.
+    /// Sends a false response to the `nth` list of this kind from now, counted from 1.
     pub(crate) fn deceive(&self, list: &'static str, lie: Lie, nth: usize, lasting: bool) {
-        *locked(&self.deceit) = Some(Deceit { list, lie, left: nth, lasting, told: false });
+        *locked(&self.deceit) = Some(Deceit { list, lie, remaining: nth, lasting, has_lied: false });
     }
 
-    /// Lies no more. Whether there was a lie.
+    /// Ends false responses. Returns `true` if there was one.
     pub(crate) fn truth(&self) -> bool {
-        locked(&self.deceit).take().is_some_and(|deceit| deceit.told)
+        locked(&self.deceit).take().is_some_and(|deceit| deceit.has_lied)
     }
 
-    /// The lie to tell instead of this list.
+    /// Returns the false response to this request, if it is due.
     fn lie(&self, request: &Request<Bytes>) -> Option<Lie> {
         let mut deceit = locked(&self.deceit);
         let deceit = deceit.as_mut()?;
@@ -295,28 +296,28 @@ impl Wire {
         if request.method() != http::Method::GET || !is_list {
             return None;
         }
-        let is_due = if deceit.lasting { deceit.left <= 1 } else { deceit.left == 1 };
-        deceit.left = deceit.left.saturating_sub(1);
-        deceit.told |= is_due;
+        let is_due = if deceit.lasting { deceit.remaining <= 1 } else { deceit.remaining == 1 };
+        deceit.remaining = deceit.remaining.saturating_sub(1);
+        deceit.has_lied |= is_due;
         is_due.then_some(deceit.lie)
     }
 
-    /// Cuts everything.
+    /// Cuts all connections.
     pub(crate) fn cut(&self) {
         self.dead.cancel();
     }
 
-    /// Whether it is cut.
+    /// Returns `true` if the connections are cut.
     pub(crate) fn is_cut(&self) -> bool {
         self.dead.is_cancelled()
     }
 
-    /// `work` while the process lives; nothing ever again once it does not.
+    /// Runs `work`, and never completes once the connections are cut.
     async fn alive<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
             () = self.dead.cancelled() => pending().await,
-            done = work => done,
+            result = work => result,
         }
     }
 
@@ -325,9 +326,9 @@ impl Wire {
             return None;
         }
         let mut fuse = locked(&self.fuse);
-        let (left, when) = fuse.as_mut()?;
-        *left = left.saturating_sub(1);
-        if *left > 0 {
+        let (remaining, when) = fuse.as_mut()?;
+        *remaining = remaining.saturating_sub(1);
+        if *remaining > 0 {
             return None;
         }
         let when = *when;
@@ -343,22 +344,24 @@ impl Wire {
         }
         let watched = self.witness.as_ref().and_then(|witness| Some((witness, Witness::write_of(&request)?)));
         watched.iter().for_each(|(witness, write)| witness.check(write));
-        let answer = match self.objections.to(&request) {
+        let response = match self.objections.to(&request) {
             Some(refusal) => Ok(refusal),
             None => self.azure.respond(request).await,
         };
-        if let (Some((witness, write)), Ok(true)) = (&watched, answer.as_ref().map(|answer| answer.status().is_success())) {
+        if let (Some((witness, write)), Ok(true)) =
+            (&watched, response.as_ref().map(|response| response.status().is_success()))
+        {
             witness.written(write);
         }
-        let answer = match lie {
-            Some(lie) => answer.map(|truth| lie.answer(&truth)),
-            None => answer,
+        let response = match lie {
+            Some(lie) => response.map(|truth| lie.response(&truth)),
+            None => response,
         };
         if crash == Some(Crash::After) {
             self.cut();
             return pending().await;
         }
-        answer
+        response
     }
 
     async fn to_server(&self, request: Request<kube::client::Body>) -> io::Result<Response<axum::body::Body>> {
@@ -408,9 +411,9 @@ fn a_write_counts_as_planned_once_and_with_its_body() {
     let write =
         |body: &Value| ObservedWrite { method: "PUT".to_owned(), target: target.to_ascii_lowercase(), body: body.clone() };
     let witness = Witness::default();
-    let (one, other) = (json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]}));
+    let (sent_body, other_body) = (json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]}));
     let plan = |kind: &'static str, after: Option<&Value>| {
-        let write = PlannedWrite::patch(kind, target.to_owned(), "why", Value::Null);
+        let write = PlannedWrite::patch(kind, target.to_owned(), "reason", Value::Null);
         let write = PlannedWrite { method: "PUT", after: after.cloned(), ..write };
         witness.planned(&WritePlan { writes: vec![write], ..WritePlan::default() });
     };
@@ -419,15 +422,15 @@ fn a_write_counts_as_planned_once_and_with_its_body() {
         witness.check(&write(body));
         witness.unplanned().len() == before
     };
-    assert!(!is_planned(&one), "no plan contained it");
-    plan("load_balancer", Some(&one));
-    assert!(is_planned(&one));
-    assert!(!is_planned(&other), "another body");
+    assert!(!is_planned(&sent_body), "no plan contained it");
+    plan("load_balancer", Some(&sent_body));
+    assert!(is_planned(&sent_body));
+    assert!(!is_planned(&other_body), "another body");
     assert!(witness.unplanned()[1].ends_with("/a/1/b: planned 2, sent 3"), "{:?}", witness.unplanned());
-    witness.written(&write(&one));
-    assert!(!is_planned(&one), "the plan is of before the first write");
+    witness.written(&write(&sent_body));
+    assert!(!is_planned(&sent_body), "the plan is older than the first write");
     plan("load_balancer", None);
-    assert!(!is_planned(&one), "the plan has to have a body");
+    assert!(!is_planned(&sent_body), "the plan must have a body");
     plan("backend_pool", None);
-    assert!(is_planned(&one));
+    assert!(is_planned(&sent_body));
 }

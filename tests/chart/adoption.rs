@@ -1,7 +1,7 @@
-//! `helm upgrade` from Go's chart: the same objects, and nothing in them that the API server refuses to change.
+//! `helm upgrade` from Go's chart: the same objects, without changes of immutable fields.
 //!
-//! `go.json` has kind, name, selector and roleRef of what the chart cloud-provider-azure 1.36.0 of kubernetes-sigs renders for the same
-//! files of values, a row each. Selectors and roleRefs are immutable.
+//! `go.json` has a row with kind, name, selector and roleRef for each object that the chart cloud-provider-azure 1.36.0 of kubernetes-sigs
+//! renders with the same values. Selectors and roleRefs are immutable.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::chart::objects::{find, folder, read, rendered, selects};
 
-/// The script that edits the kubeconfig on Windows, which the program does itself.
+/// ConfigMap with a script that edits the kubeconfig on Windows. Our program does not need it.
 const SCRIPTS: &str = "cloud-provider-azure-scripts";
 
 fn of_go() -> BTreeMap<String, Vec<Value>> {
@@ -34,7 +34,7 @@ fn objects_of_gos_chart_are_adopted_in_place() {
             let is_one = |row: &&Value| row["kind"] == "Deployment" || row["kind"] == "DaemonSet";
             rows.iter().filter(is_one).map(|row| row["kind"].clone()).collect::<Vec<_>>()
         };
-        assert_eq!(workloads(&objects), workloads(&rows), "{case}: nothing runs that did not run");
+        assert_eq!(workloads(&objects), workloads(&rows), "{case}: other workloads than in Go's chart");
     }
 }
 

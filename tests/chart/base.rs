@@ -1,4 +1,4 @@
-//! The chart and the kustomize base install the same: rights, pods, budgets, settings. What differs is named here.
+//! The chart and the kustomize base install the same rights, pods, budgets and settings, except for the differences below.
 
 use std::{env, fs};
 
@@ -15,8 +15,8 @@ const CASE: &str = "kustomize";
 const NAME: &str = "cloud-controller-manager";
 const NODES: &str = "cloud-node-manager";
 
-/// Where the pods of the manager differ: the selector of Go's chart is immutable, arguments have another order and the file another
-/// folder, which are compared as what they mean.
+/// Fields in which the pods of the manager differ: the selector of Go's chart is immutable, arguments have another order, and the file has
+/// another folder. Tests compare their parsed values.
 const POD_DIFFERS: [&str; 4] = ["affinity", "topologySpreadConstraints", "volumes", "containers"];
 const CONTAINER_DIFFERS: [&str; 4] = ["args", "volumeMounts", "image", "imagePullPolicy"];
 
@@ -32,7 +32,7 @@ pub(crate) fn without(value: &Value, fields: &[&str]) -> Value {
     value
 }
 
-/// The pod, its one container apart, as Kubernetes compares them: lists of tolerations have no order.
+/// Returns the pod and, separately, its only container for comparison. The order of tolerations has no meaning.
 fn parts(pod: &Value) -> (Value, Value) {
     let mut rest = without(pod, &POD_DIFFERS);
     if let Some(tolerations) = rest["tolerations"].as_array_mut() {
@@ -83,11 +83,11 @@ fn daemon_sets_are_the_same() {
     assert_eq!(format!("{:?}", container(own)), format!("{:?}", container(proxy)));
 }
 
-/// Rules of all roles in a file, without their names: Go's chart has its own.
-fn rules(objects: &[Value], is_wanted: impl Fn(&Value) -> bool) -> Vec<(Value, Value)> {
+/// Returns the rules of the matching roles without their names, because Go's chart has its own names.
+fn rules(objects: &[Value], is_included: impl Fn(&Value) -> bool) -> Vec<(Value, Value)> {
     let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
-    let wanted = roles.filter(|role| is_wanted(&role["metadata"]["name"]));
-    let mut rules: Vec<(Value, Value)> = wanted.map(|role| (role["kind"].clone(), role["rules"].clone())).collect();
+    let included = roles.filter(|role| is_included(&role["metadata"]["name"]));
+    let mut rules: Vec<(Value, Value)> = included.map(|role| (role["kind"].clone(), role["rules"].clone())).collect();
     rules.sort_by_key(|(kind, _)| kind.to_string());
     rules
 }
@@ -109,14 +109,14 @@ fn rights_are_the_same() {
 }
 
 #[test]
-fn options_bring_their_rights_and_others_do_not() {
+fn options_add_their_rights_and_no_others() {
     let chart = rendered("every-option");
     let reader = find(&chart, "Role", "system:cloud-controller-manager:cloud-config");
     let expected = &documents("azure/secret-reader.yaml")[0]["rules"];
     assert_eq!(reader["rules"][0]["resourceNames"], json!(["my-azure-config"]));
     assert_eq!(without(&reader["rules"][0], &["resourceNames"]), without(&expected[0], &["resourceNames"]));
-    let whom = |objects: &[Value], kind: &str, name: &str| find(objects, kind, name)["subjects"].clone();
-    let manager = whom(&chart, "ClusterRoleBinding", "system:cloud-controller-manager");
+    let subjects_of = |objects: &[Value], kind: &str, name: &str| find(objects, kind, name)["subjects"].clone();
+    let manager = subjects_of(&chart, "ClusterRoleBinding", "system:cloud-controller-manager");
     for mut object in documents("azure/service-accounts.yaml") {
         let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
         let found = find(&chart, kind, name).clone();
@@ -125,18 +125,18 @@ fn options_bring_their_rights_and_others_do_not() {
         }
         assert_eq!(found, object);
     }
-    // The Secret has another name than in the rights of the provider's own account.
+    // The Secret has another name than in the rights of the provider's account.
     let provider = json!({"kind": "ServiceAccount", "name": "azure-cloud-provider", "namespace": "kube-system"});
     let readers = [manager.as_array().unwrap().as_slice(), &[provider]].concat();
-    assert_eq!(whom(&chart, "RoleBinding", "system:cloud-controller-manager:cloud-config"), json!(readers));
-    let alone = whom(&rendered("manager-only"), "RoleBinding", "system:cloud-controller-manager:cloud-config");
-    assert_eq!(alone.as_array().unwrap().len(), 1, "nobody acts as the provider's account");
+    assert_eq!(subjects_of(&chart, "RoleBinding", "system:cloud-controller-manager:cloud-config"), json!(readers));
+    let alone = subjects_of(&rendered("manager-only"), "RoleBinding", "system:cloud-controller-manager:cloud-config");
+    assert_eq!(alone.as_array().unwrap().len(), 1, "no other account acts as the provider's");
     let minimal = rendered("minimal");
     let names = |objects: &[Value]| objects.iter().filter(|object| object["kind"] == "Role").count();
     assert_eq!((names(&minimal), names(&chart)), (1, 4));
-    let alone = whom(&minimal, "ClusterRoleBinding", "system:cloud-controller-manager");
+    let alone = subjects_of(&minimal, "ClusterRoleBinding", "system:cloud-controller-manager");
     assert_eq!(alone.as_array().unwrap().len(), 1);
-    assert_eq!(manager[1]["kind"], "User", "whom the kubeconfig may be");
+    assert_eq!(manager[1]["kind"], "User", "the possible user of the kubeconfig");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn the_budget_keeps_one_replica_of_several() {
     }
 }
 
-/// Files of the chart that are copies, so that the chart can be taken away, with what they are copies of.
+/// Files of the chart that are copies of manifests, because the chart must not depend on other folders.
 const COPIES: [(&str, &str); 9] = [
     ("admission-policy.yaml", "cloud-node-manager/admission/policy.yaml"),
     ("manager-rbac.yaml", "rbac.yaml"),

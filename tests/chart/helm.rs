@@ -1,4 +1,4 @@
-//! What only Helm itself can say: results, lint, schema, refusals, the package.
+//! Tests that need Helm: results, lint, schema, refusals, the package.
 //!
 //! `HELM_PYTHON` is an interpreter with the package helm-python-sdk, which embeds Helm v4; `.ci/helm` makes one and `make test` sets it.
 
@@ -18,12 +18,12 @@ use crate::chart::{
     objects::{check, files, folder, parse, read},
 };
 
-/// The cases whose results are not kept begin with this; it is one of them.
+/// Prefix of the cases whose results are not stored, and name of one of them.
 const MONITORING: &str = "monitoring";
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct HelmAnswer {
+struct HelmOutput {
     cases: BTreeMap<String, HelmResult>,
     lint: BTreeMap<String, Value>,
     package_is_same: bool,
@@ -37,8 +37,8 @@ struct HelmResult {
     error: String,
 }
 
-/// Everything that Helm is asked, in one run of it.
-static ANSWER: LazyLock<HelmAnswer> = LazyLock::new(|| {
+/// Output of one run of Helm for all tests.
+static OUTPUT: LazyLock<HelmOutput> = LazyLock::new(|| {
     let python = env::var("HELM_PYTHON")
         .unwrap_or_else(|_| panic!("HELM_PYTHON is not set: run `make test`, or set it to what .ci/helm prints"));
     let values: BTreeMap<String, String> = [files("values"), files("refused")].concat().into_iter().collect();
@@ -50,19 +50,19 @@ static ANSWER: LazyLock<HelmAnswer> = LazyLock::new(|| {
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{python}: {error}"));
-    let asked = json!({"chart": chart, "values": values}).to_string();
-    helm.stdin.take().unwrap().write_all(asked.as_bytes()).unwrap();
+    let input = json!({"chart": chart, "values": values}).to_string();
+    helm.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = helm.wait_with_output().unwrap();
     assert!(output.status.success(), "{python} failed; run it with the same input to see why");
     serde_json::from_slice(&output.stdout).unwrap()
 });
 
 fn of(case: &str) -> &'static HelmResult {
-    ANSWER.cases.get(case).unwrap_or_else(|| panic!("no case {case}"))
+    OUTPUT.cases.get(case).unwrap_or_else(|| panic!("no case {case}"))
 }
 
 #[test]
-fn kept_results_are_current() {
+fn rendered_results_are_current() {
     let mut stale = Vec::new();
     let mut cases: Vec<String> = files("values").into_iter().map(|(case, _)| case).collect();
     cases.retain(|case| !case.starts_with(MONITORING));
@@ -80,27 +80,28 @@ fn kept_results_are_current() {
         }
     }
     assert!(stale.is_empty(), "tests/chart/rendered is out of date, `make docs` writes it again: {stale:?}");
-    let kept: Vec<String> = files("rendered").into_iter().map(|(case, _)| case).collect();
-    assert_eq!(kept, cases);
+    let stored: Vec<String> = files("rendered").into_iter().map(|(case, _)| case).collect();
+    assert_eq!(stored, cases);
 }
 
 #[test]
-fn lint_has_nothing_to_say() {
-    for (case, report) in &ANSWER.lint {
-        let warnings = report["messages"].as_array().into_iter().flatten().filter(|one| one["severity"].as_i64() > Some(1));
+fn lint_reports_no_warning() {
+    for (case, report) in &OUTPUT.lint {
+        let warnings =
+            report["messages"].as_array().into_iter().flatten().filter(|message| message["severity"].as_i64() > Some(1));
         assert_eq!(warnings.collect::<Vec<_>>(), Vec::<&Value>::new(), "{case}");
         assert_eq!(report["errors"].as_array().map_or(0, Vec::len), 0, "{case}: {report}");
     }
-    assert!(ANSWER.lint.len() >= 9);
+    assert!(OUTPUT.lint.len() >= 9);
 }
 
 #[test]
-fn the_package_has_everything_that_the_folder_has() {
-    assert!(ANSWER.package_is_same);
+fn the_package_has_all_files_of_the_folder() {
+    assert!(OUTPUT.package_is_same);
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused_with_the_reason() {
+fn unsupported_values_are_refused_with_the_reason() {
     let refused = files("refused");
     assert!(refused.len() >= 12);
     for (case, text) in refused {
@@ -147,13 +148,13 @@ fn alerts_and_dashboards_follow_selector_and_cluster_label() {
 }
 
 #[test]
-fn notes_say_what_has_to_be_looked_at() {
+fn notes_name_the_required_checks() {
     let notes = &of("minimal").notes;
     assert!(notes.contains("has to be readable for user 65532"), "{notes}");
     assert!(!of("additions").notes.contains("has to be readable"), "azure.json comes from a Secret");
     assert!(notes.contains("helm rollback azure"), "{notes}");
-    // No text of another language than that of the templates is left over.
-    ANSWER.cases.values().for_each(|case| assert!(!case.notes.contains("{{"), "{}", case.notes));
+    // Helm has evaluated all templates.
+    OUTPUT.cases.values().for_each(|case| assert!(!case.notes.contains("{{"), "{}", case.notes));
 }
 
 #[test]

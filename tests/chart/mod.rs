@@ -1,10 +1,10 @@
-//! The Helm chart: it takes the values of Go's chart, adopts its objects in place, and installs what the kustomize base installs.
+//! The Helm chart: it accepts the values of Go's chart, adopts its objects in place, and installs the same objects as the kustomize base.
 //!
-//! In: the chart (`manifests/chart`), values (`values/*.yaml`, `refused/*.yaml`), names and selectors of Go's chart (`go.json`).
-//! What Helm renders is kept in `rendered/`, so that all tests but those in `helm.rs` need no Helm; one of these proves that it is
-//! current. `UPDATE_DOCS=1` writes it anew.
+//! Input: the chart (`manifests/chart`), values (`values/*.yaml`, `refused/*.yaml`), names and selectors of Go's chart (`go.json`).
+//! `rendered/` contains the results of Helm, so only the tests in `helm.rs` need Helm. One of them checks that the results are current.
+//! `UPDATE_DOCS=1` rewrites them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 mod adoption;
 mod base;

@@ -1,4 +1,4 @@
-//! Monitors, scraper and what Prometheus and Grafana read.
+//! Monitors, scraper, alerts and dashboards.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ const NAME: &str = "cloud-controller-manager";
 const ALERTS: &str = "cloud-controller-manager-alerts";
 const SCRAPER: &str = "cloud-controller-manager-scraper";
 
-/// A monitor selects these labels, and reaches the port of the pods with a token that may read the metrics and nothing else.
+/// Checks that a monitor selects these labels, and reaches the port of the pods with a token that may only read metrics.
 fn check_scraping(objects: &[Value], monitor: &Value, endpoints: &str, labels: &Value) {
     assert!(selects(&monitor["spec"]["selector"]["matchLabels"], labels), "{labels}");
     assert_eq!(labels[monitor["spec"]["jobLabel"].as_str().unwrap()], NAME, "the job that alerts select");
@@ -30,7 +30,7 @@ fn check_scraping(objects: &[Value], monitor: &Value, endpoints: &str, labels: &
     assert_eq!((&binding["roleRef"]["name"], &binding["subjects"][0]["name"]), (&SCRAPER.into(), &SCRAPER.into()));
 }
 
-/// Everything of the case `monitoring`.
+/// Checks the objects of the case `monitoring`.
 pub(crate) fn check(objects: &[Value]) {
     let monitor = find(objects, "ServiceMonitor", NAME);
     assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
@@ -48,7 +48,7 @@ pub(crate) fn check(objects: &[Value]) {
         annotations.remove("runbook").unwrap();
         annotations.insert("runbook_url".to_owned(), link.into());
     }
-    assert_eq!(rules, &expected, "the file of alerts with links in place of texts");
+    assert_eq!(rules, &expected, "the file of alerts with links instead of texts");
     for name in ["operator", "developer"] {
         let map = find(objects, "ConfigMap", &format!("cloud-controller-manager-dashboard-{name}"));
         let text = map["data"][format!("{name}.json")].as_str().unwrap();
@@ -60,7 +60,7 @@ pub(crate) fn check(objects: &[Value]) {
     }
 }
 
-/// The page of an alert, which is there.
+/// Returns the file name of an alert's runbook. Panics if there is none.
 fn page(alert: &str) -> String {
     let title = format!("# {}\n", alert.strip_prefix("CloudControllerManager").unwrap());
     let pages = fs::read_dir(folder("../../docs/runbooks")).unwrap().map(|entry| entry.unwrap().path());
@@ -73,7 +73,7 @@ fn alerts_mut(rules: &mut Value) -> Vec<&mut Value> {
     groups.flat_map(|group| group["rules"].as_array_mut().unwrap()).collect()
 }
 
-/// Everything of the case `monitoring-fleet`: the label of clusters and the selector are those of the values, everywhere.
+/// Checks the case `monitoring-fleet`: all rules and dashboards use the cluster label and the selector of the values.
 pub(crate) fn check_selector(objects: &[Value]) {
     let rules = alerts(&find(objects, "PrometheusRule", ALERTS)["spec"]);
     for (alert, shipped) in rules.iter().zip(alerts_of_the_file()) {
@@ -90,8 +90,8 @@ pub(crate) fn check_selector(objects: &[Value]) {
             [("cluster=~", "k8s_cluster=~"), ("(cluster", "(k8s_cluster"), ("{{cluster}}", "{{k8s_cluster}}")]
         {
             let all = text.matches(part).count();
-            let kept = if part == "cluster=~" { text.matches(replaced).count() } else { 0 };
-            assert_eq!(all, kept, "{name}: {part}");
+            let replaced_count = if part == "cluster=~" { text.matches(replaced).count() } else { 0 };
+            assert_eq!(all, replaced_count, "{name}: {part}");
             assert!(text.matches(replaced).count() > 20, "{name}: {replaced}");
         }
         assert!(text.contains(r#""name": "cluster""#) && text.contains(", k8s_cluster)"), "{name}: the variable");
@@ -112,7 +112,7 @@ fn alerts_of_the_file() -> Vec<Value> {
     alerts(&parse(&read(&folder("../../manifests/chart/files/alerts.yaml")))[0])
 }
 
-/// Flag, right and alerts have the same Lease.
+/// Checks that flag, right and alerts have the same Lease.
 pub(crate) fn check_lease(objects: &[Value], lease: &str) {
     let rules = alerts(&find(objects, "PrometheusRule", ALERTS)["spec"]);
     let of_leader: Vec<&str> = rules.iter().map(expression).filter(|text| text.contains(ELECTS)).collect();
@@ -129,11 +129,11 @@ pub(crate) fn check_lease(objects: &[Value], lease: &str) {
     assert_eq!(named, [&Value::Null, &json!([lease]), &locker, &Value::Null, &records]);
 }
 
-/// All alerts but those about the leader.
+/// Checks that all alerts exist, except those about the leader.
 pub(crate) fn check_no_election(objects: &[Value]) {
     let map = find(objects, "ConfigMap", ALERTS);
     let text = map["data"]["cloud-controller-manager.yaml"].as_str().unwrap();
-    // The results that this test gets have no empty lines, and runbooks have some.
+    // The rendered results have no empty lines, but runbooks have.
     let without_runbook = |mut alert: Value| {
         assert!(alert["annotations"].as_object_mut().unwrap().remove("runbook").is_some(), "{alert}");
         alert

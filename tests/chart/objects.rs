@@ -1,4 +1,4 @@
-//! Rendered objects: where they are kept, and that Kubernetes knows every field of them.
+//! Rendered objects: their files, and checks that Kubernetes has all their fields.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Kinds of Prometheus Operator, which are no part of Kubernetes.
+/// Kinds of Prometheus Operator, which are not part of Kubernetes.
 const FOREIGN: [&str; 3] = ["ServiceMonitor", "PodMonitor", "PrometheusRule"];
 
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -30,7 +30,7 @@ pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Names (without the ending) and texts of the YAML files in a folder of this test.
+/// Returns names (without the extension) and texts of the YAML files in a folder of this test.
 pub(crate) fn files(name: &str) -> Vec<(String, String)> {
     let paths = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|ending| ending == "yaml")).collect();
@@ -38,17 +38,17 @@ pub(crate) fn files(name: &str) -> Vec<(String, String)> {
     paths.iter().map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), read(path))).collect()
 }
 
-/// The objects that a case renders to.
+/// Returns the rendered objects of a case.
 pub(crate) fn rendered(case: &str) -> Vec<Value> {
     parse(&read(&folder("rendered").join(format!("{case}.yaml"))))
 }
 
-/// Every case whose result is kept, and its objects.
+/// Returns every case with a stored result, and its objects.
 pub(crate) fn cases() -> Vec<(String, Vec<Value>)> {
     files("rendered").into_iter().map(|(case, text)| (case, parse(&text))).collect()
 }
 
-/// Whether labels are those of a selector, and others.
+/// Returns `true` if the selector matches the labels.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     selector.as_object().unwrap().iter().all(|(key, value)| &labels[key] == value)
 }
@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str) -> Vec<Value> {
     yaml::documents::<Value>(text).unwrap().into_iter().filter(|object| !object.is_null()).collect()
 }
 
-/// The one object of this kind and name.
+/// Returns the only object of this kind and name.
 pub(crate) fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let mut found = objects.iter().filter(|object| object["kind"] == kind && object["metadata"]["name"] == name);
     let first = found.next().unwrap_or_else(|| panic!("no {kind} {name}"));
@@ -65,18 +65,18 @@ pub(crate) fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Valu
     first
 }
 
-/// The pod of the Deployment or the DaemonSet.
+/// Returns the pod of a Deployment or DaemonSet.
 pub(crate) fn pod(object: &Value) -> PodSpec {
     serde_json::from_value(object["spec"]["template"]["spec"].clone()).unwrap()
 }
 
-/// Reads and writes again. What the type does not know is lost on the way.
+/// Converts an object to its type and back. Unknown fields are lost.
 pub(crate) fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
     serde_json::to_value(serde_json::from_value::<K>(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}")))
         .unwrap()
 }
 
-/// The object without the fields that Kubernetes does not know.
+/// Returns the object without the fields that Kubernetes does not have.
 pub(crate) fn without_unknown_fields(case: &str, object: &Value) -> Value {
     match (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()) {
         ("v1", "ServiceAccount") => round_trip::<ServiceAccount>(object),
@@ -106,7 +106,7 @@ pub(crate) fn without_unknown_fields(case: &str, object: &Value) -> Value {
     }
 }
 
-/// Fails when the object has a field that Kubernetes does not know, no name, or another namespace than ours.
+/// Panics if the object has an unknown field, no name, or another namespace than ours.
 pub(crate) fn check(case: &str, object: &Value) {
     let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap_or_default());
     assert!(!name.is_empty(), "{case}: a {kind} without a name");
@@ -120,12 +120,12 @@ pub(crate) fn check(case: &str, object: &Value) {
     assert_eq!(object["metadata"]["namespace"], namespace, "{case}: {kind} {name}");
 }
 
-/// An empty map and none are the same to Kubernetes.
+/// Removes nulls and empty maps, which Kubernetes treats as missing.
 fn without_nulls(mut value: Value) -> Value {
     if let Value::Object(fields) = &mut value {
-        let taken = std::mem::take(fields);
-        let kept = taken.into_iter().map(|(key, value)| (key, without_nulls(value)));
-        fields.extend(kept.filter(|(_, value)| !value.is_null() && value != &serde_json::json!({})));
+        let entries = std::mem::take(fields);
+        let cleaned = entries.into_iter().map(|(key, value)| (key, without_nulls(value)));
+        fields.extend(cleaned.filter(|(_, value)| !value.is_null() && value != &serde_json::json!({})));
     } else if let Value::Array(items) = &mut value {
         items.iter_mut().for_each(|item| *item = without_nulls(item.take()));
     }

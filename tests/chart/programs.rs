@@ -1,5 +1,4 @@
-//! The containers start: their arguments are accepted by the program's own parser, name files that are mounted, and mean what the
-//! values say.
+//! The containers start: the parser of the program accepts their arguments, which name mounted files and correspond to the values.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -11,22 +10,23 @@ use crate::chart::objects::{cases, find, pod, rendered};
 
 const NAME: &str = "cloud-controller-manager";
 const NODES: &str = "cloud-node-manager";
-/// The folder of the image on Windows.
+/// Folder of the image on Windows.
 pub(crate) const MOUNT_POINT: &str = "$env:CONTAINER_SANDBOX_MOUNT_POINT/";
-/// Flags of Go that mean nothing here; a release may have them.
+/// Flags of Go without effect here. A release may have them.
 const HARMLESS: [&str; 3] = ["--contention-profiling", "--kube-api-content-type", "--min-resync-period"];
 
-/// What stands for the cloud in the manifests until a component replaces it.
+/// Placeholder for the cloud in the manifests, which a component replaces.
 pub(crate) const NO_CLOUD: &str = "CLOUD-NOT-SET";
 
-/// What the program of this name makes of the arguments, on a Node and with a cloud where they name none.
+/// Parses the arguments of the program with this name, on a Node, and with a cloud in place of the placeholder.
 pub(crate) fn parse(program: &str, arguments: &[String]) -> CliCommand {
-    let given = arguments.iter().map(|word| word.replace("$(NODE_NAME)", "Node-1").replace(NO_CLOUD, "fake"));
-    let words = std::iter::once(program.to_owned()).chain(given).map(OsString::from);
+    let resolved = arguments.iter().map(|word| word.replace("$(NODE_NAME)", "Node-1").replace(NO_CLOUD, "fake"));
+    let words = std::iter::once(program.to_owned()).chain(resolved).map(OsString::from);
     cli::parse(words, &["azure", "fake"], &[]).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
-/// The image for Linux has an entry point; that for Windows has the program under each name below a folder that the runtime knows.
+/// Parses the arguments of a container. The image for Linux has an entry point. The image for Windows has the program under each name in a
+/// folder that the container runtime sets.
 pub(crate) fn start(container: &Container) -> CliCommand {
     let program = match container.command.as_deref() {
         None => NAME,
@@ -117,7 +117,7 @@ fn files_that_flags_name_are_mounted_from_volumes_that_exist() {
 }
 
 #[test]
-fn images_are_those_that_were_asked_for_and_never_gos() {
+fn images_are_those_of_the_values_and_never_gos() {
     let image = |case: &str| {
         let objects = rendered(case);
         let images: Vec<String> =
@@ -161,7 +161,7 @@ fn values_mean_the_same_as_in_gos_chart() {
 }
 
 #[test]
-fn probes_ask_where_the_port_is_served() {
+fn probes_use_the_served_port() {
     for (case, objects) in cases() {
         for object in objects.iter().filter(|object| object["kind"] == "Deployment") {
             let container = &pod(object).containers[0];
@@ -177,7 +177,7 @@ fn probes_ask_where_the_port_is_served() {
 }
 
 #[test]
-fn the_secret_that_is_made_is_the_one_that_is_mounted() {
+fn the_created_secret_is_mounted() {
     let objects = rendered("additions");
     let secret = find(&objects, "Secret", "cloud-controller-manager-azure-config");
     let [(key, text)] = secret["stringData"].as_object().unwrap().iter().collect::<Vec<_>>()[..] else { panic!("{secret}") };

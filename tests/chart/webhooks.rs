@@ -1,6 +1,6 @@
-//! The webhooks of the chart: those of the kustomize components, on the port that the Deployment serves, and never in the way.
+//! The webhooks of the chart match those of the kustomize components, on the port of the Deployment.
 //!
-//! In: the case `webhooks`, `manifests/webhooks`.
+//! Input: the case `webhooks`, `manifests/webhooks`.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ fn component(file: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_webhook_is_that_of_the_component_on_the_port_of_the_values() {
+fn the_webhook_matches_the_component_and_the_values() {
     let objects = rendered("webhooks");
     let config = manager(&objects).webhooks.unwrap();
     assert_eq!(
@@ -45,6 +45,6 @@ fn the_webhook_is_that_of_the_component_on_the_port_of_the_values() {
     assert_eq!(find(&objects, "ClusterRole", rights)["rules"], component("pv-labeler/rbac.yaml")[0]["rules"]);
 
     assert_eq!(find(&objects, "ClusterRole", RIGHTS)["rules"], component("rbac.yaml")[0]["rules"]);
-    let whom = |name| &find(&objects, "ClusterRoleBinding", name)["subjects"];
-    assert_eq!(whom(RIGHTS), whom("system:cloud-controller-manager"));
+    let subjects = |name| &find(&objects, "ClusterRoleBinding", name)["subjects"];
+    assert_eq!(subjects(RIGHTS), subjects("system:cloud-controller-manager"));
 }

@@ -1,4 +1,5 @@
-//! The DaemonSet for Nodes with Windows: that of the kustomize component, in every release that has node managers, and what values change.
+//! The DaemonSet for Nodes with Windows: it matches the kustomize component, exists in every release with node managers, and follows the
+//! values.
 
 use cloud_controller_manager::{cli::CliCommand, runtime::yaml};
 use serde_json::{Value, json};

@@ -26,17 +26,17 @@ use k8s_openapi::api::core::v1::Node;
 
 const POOL: &str = "workers";
 
-/// The cloud, and the API server whose lease AKS and this program take in turns.
-struct AzureWorld {
-    world: World,
+/// Simulated Azure, and the API server with the Lease that AKS and this program share.
+struct AzureFixture {
+    simulation: World,
     server: ApiServer,
 }
 
-impl AzureWorld {
+impl AzureFixture {
     fn of(kind: PoolKind) -> Self {
         let topology = Topology::new().pool(Pool::new(kind, POOL, 1));
-        let world = World::new(topology, AzureOptions::default(), Clock::System).unwrap();
-        Self { world, server: ApiServer::new(Clock::System) }
+        let simulation = World::new(topology, AzureOptions::default(), Clock::System).unwrap();
+        Self { simulation, server: ApiServer::new(Clock::System) }
     }
 }
 
@@ -45,14 +45,14 @@ fn name_of(node: &Node) -> &str {
 }
 
 #[async_trait]
-impl CloudFixture for AzureWorld {
+impl CloudFixture for AzureFixture {
     async fn provider(&self) -> CloudResult<Arc<dyn CloudProvider>> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("azure.json");
-        std::fs::write(&file, self.world.config().to_string()).unwrap();
+        std::fs::write(&file, self.simulation.config().to_string()).unwrap();
         let config =
             ProviderConfig { cloud_config: Some(file), cluster_name: "kubernetes".into(), ..ProviderConfig::default() };
-        Ok(Arc::new(AzureCloud::new(&config, BTreeMap::new(), self.world.azure().transport())?))
+        Ok(Arc::new(AzureCloud::new(&config, BTreeMap::new(), self.simulation.azure().transport())?))
     }
 
     fn context(&self, context: ProviderContext) -> ProviderContext {
@@ -61,34 +61,34 @@ impl CloudFixture for AzureWorld {
     }
 
     async fn add_machine(&self, _name: &str) -> CloudResult<Node> {
-        let names = self.world.scale_out(POOL, 1).map_err(|error| CloudError::failed(error.to_string()))?;
-        self.world.uninitialized_node(&names[0]).map_err(|error| CloudError::failed(error.to_string()))
+        let names = self.simulation.scale_out(POOL, 1).map_err(|error| CloudError::failed(error.to_string()))?;
+        self.simulation.uninitialized_node(&names[0]).map_err(|error| CloudError::failed(error.to_string()))
     }
 
     async fn remove_machine(&self, node: &Node) -> CloudResult<()> {
-        self.world.delete_machine(name_of(node)).map_err(|error| CloudError::failed(error.to_string()))
+        self.simulation.delete_machine(name_of(node)).map_err(|error| CloudError::failed(error.to_string()))
     }
 
     async fn stop_machine(&self, node: &Node) -> CloudResult<()> {
-        self.world.set_power(name_of(node), Power::Stopped).map_err(|error| CloudError::failed(error.to_string()))
+        self.simulation.set_power(name_of(node), Power::Stopped).map_err(|error| CloudError::failed(error.to_string()))
     }
 
     async fn set_outage(&self, on: bool) -> CloudResult<()> {
-        self.world.azure().faults().set_down(on);
+        self.simulation.azure().faults().set_down(on);
         Ok(())
     }
 
     async fn contents(&self) -> String {
-        format!("{:#?}", comparable::unordered(self.world.azure().dump()))
+        format!("{:#?}", comparable::unordered(self.simulation.azure().dump()))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn azure_conforms_with_scale_sets() {
-    super::conforms(&AzureWorld::of(PoolKind::Uniform), &[]).await;
+    super::conforms(&AzureFixture::of(PoolKind::Uniform), &[]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn azure_conforms_with_an_availability_set() {
-    super::conforms(&AzureWorld::of(PoolKind::AvailabilitySet), &[]).await;
+    super::conforms(&AzureFixture::of(PoolKind::AvailabilitySet), &[]).await;
 }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use provider::{Api, Example, Machine};
 use serde_json::{from_value, json};
 
-/// What the suite sees instead of a provider.
+/// Function that replaces the provider of the example.
 type Wrapper = Box<dyn Fn(Arc<dyn CloudProvider>) -> Arc<dyn CloudProvider> + Send + Sync>;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Every provider that ships, and the example of the guide, keep what the controllers rely on; and the suite finds one that does not.
+//! The conformance suite: every shipped provider and the example of the guide conform, and the suite finds faulty providers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod azure;
@@ -8,7 +8,7 @@ mod faulty;
 
 use cloud_controller_manager::cloud_provider::conformance::{CloudFixture, check};
 
-/// Fails with the report unless all checks pass but those in `skipped`.
+/// Panics with the report unless all checks pass, except those in `skipped`.
 async fn conforms(fixture: &dyn CloudFixture, skipped: &[&str]) {
     let report = check(fixture).await;
     assert!(report.conforms(), "\n{report}");

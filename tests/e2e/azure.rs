@@ -1,4 +1,4 @@
-//! Scenarios on a simulated Azure that the binary reaches over TLS: with credentials, paging and errors as ARM has them.
+//! Scenarios on a simulated Azure that the binary reaches over TLS: with the credentials, paging and errors of ARM.
 
 use std::{fs, panic::AssertUnwindSafe, path::PathBuf, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
     support::{Manager, SOON, eventually},
 };
 
-/// Flags that make the guard against wrong deletions quick enough to wait for.
+/// Flags that shorten the delays before Node deletions.
 const FLAGS: &[&str] = &[
     "--configure-cloud-routes=false",
     "--node-monitor-period=500ms",
@@ -31,9 +31,9 @@ const FLAGS: &[&str] = &[
     "--leader-elect=false",
 ];
 
-/// A served world with the files that a manager needs.
+/// A served simulation with the files that a manager needs.
 pub(crate) struct Azure {
-    pub(crate) world: World,
+    pub(crate) simulation: World,
     pub(crate) config: PathBuf,
     pub(crate) ca_file: PathBuf,
     stop: Shutdown,
@@ -55,15 +55,15 @@ impl Azure {
         let stop = Shutdown::new();
         let serving = Serving { port: 0, ca_file: Some(ca_file.clone()), shutdown: stop.clone() };
         let start = Start { serving: Some(serving), ..Start::default() };
-        let world = start_world(topology, start).await.expect("the simulated cloud");
+        let simulation = start_world(topology, start).await.expect("the simulated cloud");
         let config = plane.folder().join(format!("{name}-azure.json"));
-        fs::write(&config, world.config().to_string()).expect("azure.json");
-        Self { world, config, ca_file, stop }
+        fs::write(&config, simulation.config().to_string()).expect("azure.json");
+        Self { simulation, config, ca_file, stop }
     }
 
-    /// Other values in the configuration of managers to come.
+    /// Changes fields of `azure.json` for managers that start later.
     pub(crate) fn configure(&self, values: &serde_json::Value) {
-        let mut config = self.world.config();
+        let mut config = self.simulation.config();
         for (field, value) in values.as_object().expect("fields") {
             config[field] = value.clone();
         }
@@ -85,7 +85,7 @@ impl Azure {
 
     pub(crate) async fn register_all(&self, objects: &Objects) -> Vec<String> {
         let mut names = Vec::new();
-        for node in self.world.uninitialized_nodes() {
+        for node in self.simulation.uninitialized_nodes() {
             objects.register(&node).await;
             names.push(node.metadata.name.unwrap_or_default());
         }
@@ -93,7 +93,7 @@ impl Azure {
     }
 
     pub(crate) fn writes(&self) -> usize {
-        self.world.azure().count(|request| ["PUT", "PATCH", "DELETE"].contains(&request.method.as_str()))
+        self.simulation.azure().count(|request| ["PUT", "PATCH", "DELETE"].contains(&request.method.as_str()))
     }
 }
 
@@ -106,26 +106,26 @@ fn topology() -> Topology {
         .pool(Pool::new(PoolKind::Standalone, "lone", 1).public_ips())
 }
 
-pub(crate) async fn initialised(azure: &Azure, objects: &Objects) -> Vec<String> {
+pub(crate) async fn initialized(azure: &Azure, objects: &Objects) -> Vec<String> {
     let names = azure.register_all(objects).await;
     for name in &names {
-        objects.until_initialised(name).await;
+        objects.until_initialized(name).await;
     }
     names
 }
 
-/// Nodes of every kind of machine are initialised as upstream would, without a write to ARM.
+/// Nodes of every kind of machine are initialized as upstream does, without a write to ARM.
 pub(crate) async fn nodes(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::start(plane, "azure-nodes").await;
     let manager = azure.manager(plane, "azure-nodes").await;
-    let names = initialised(&azure, objects).await;
+    let names = initialized(&azure, objects).await;
     assert_eq!(names.len(), 8);
-    for wanted in azure.world.nodes() {
-        let name = wanted.metadata.name.clone().unwrap_or_default();
+    for expected in azure.simulation.nodes() {
+        let name = expected.metadata.name.clone().unwrap_or_default();
         let node = objects.node(&name).await.expect("the node");
-        assert_eq!(provider_id(&node), provider_id(&wanted), "{name}");
+        assert_eq!(provider_id(&node), provider_id(&expected), "{name}");
         for key in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region", "node.kubernetes.io/instance-type"] {
-            assert_eq!(label(&node, key), label(&wanted, key), "{name}: {key}");
+            assert_eq!(label(&node, key), label(&expected, key), "{name}: {key}");
         }
         let addresses = |node: k8s_openapi::api::core::v1::Node| {
             let addresses = node.status.and_then(|status| status.addresses).unwrap_or_default();
@@ -133,71 +133,72 @@ pub(crate) async fn nodes(plane: &mut ControlPlane, objects: &Objects) {
             pairs.sort();
             pairs
         };
-        assert_eq!(addresses(node), addresses(wanted), "{name}");
+        assert_eq!(addresses(node), addresses(expected), "{name}");
     }
     assert_eq!(azure.writes(), 0);
     manager.until_ready().await;
 }
 
-/// What becomes of a Node when something becomes of its machine.
+/// Nodes follow their machines: stopped, started, deleted and recreated.
 pub(crate) async fn life_cycle(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::start(plane, "azure-life").await;
     let mut manager = azure.manager(plane, "azure-life").await;
-    let names = initialised(&azure, objects).await;
+    let names = initialized(&azure, objects).await;
     let of = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).cloned().collect::<Vec<_>>();
     let (uniform, flex, standard) = (of("pool1"), of("flex1"), of("as1"));
 
     for stopped in [&uniform[0], &flex[0], &standard[0]] {
-        azure.world.set_power(stopped, Power::Deallocated).expect("the machine");
+        azure.simulation.set_power(stopped, Power::Deallocated).expect("the machine");
         objects.set_ready(stopped, "Unknown").await;
         objects.until_tainted(stopped, SHUTDOWN, true).await;
         objects.until_tainted(stopped, OUT_OF_SERVICE, true).await;
-        azure.world.set_power(stopped, Power::Running).expect("the machine");
+        azure.simulation.set_power(stopped, Power::Running).expect("the machine");
         objects.set_ready(stopped, "True").await;
         objects.until_tainted(stopped, SHUTDOWN, false).await;
         objects.until_tainted(stopped, OUT_OF_SERVICE, false).await;
     }
     for deleted in [&uniform[1], &flex[1], &standard[1]] {
-        azure.world.delete_machine(deleted).expect("the machine");
+        azure.simulation.delete_machine(deleted).expect("the machine");
         objects.set_ready(deleted, "Unknown").await;
         objects.until_gone(deleted).await;
     }
-    // A machine made anew under the same name: the old Node goes, the one its kubelet registers stays.
-    let again = &uniform[2];
-    azure.world.recreate_machine(again).expect("the machine");
-    objects.set_ready(again, "Unknown").await;
-    objects.until_gone(again).await;
-    objects.register(&azure.world.uninitialized_node(again).expect("the machine")).await;
-    objects.until_initialised(again).await;
-    objects.set_ready(again, "Unknown").await;
-    let requests = azure.world.azure().requests().len();
-    eventually("ARM is read often", SOON, async || azure.world.azure().requests().len() > requests + 8).await;
-    assert!(objects.node(again).await.is_some(), "{again} was deleted\n{}", manager.log_text());
+    // A recreated machine of the same name: the old Node is deleted, the Node that its kubelet registers remains.
+    let recreated = &uniform[2];
+    azure.simulation.recreate_machine(recreated).expect("the machine");
+    objects.set_ready(recreated, "Unknown").await;
+    objects.until_gone(recreated).await;
+    objects.register(&azure.simulation.uninitialized_node(recreated).expect("the machine")).await;
+    objects.until_initialized(recreated).await;
+    objects.set_ready(recreated, "Unknown").await;
+    let requests = azure.simulation.azure().requests().len();
+    eventually("ARM is read often", SOON, async || azure.simulation.azure().requests().len() > requests + 8).await;
+    assert!(objects.node(recreated).await.is_some(), "{recreated} was deleted\n{}", manager.log_text());
     assert!(manager.is_running());
     assert_eq!(azure.writes(), 0);
 }
 
-/// ARM is down at the start, then answers in every wrong way: the process stays, is not ready, says why, deletes nothing, and
-/// recovers by itself.
+/// ARM is down at the start, then returns every kind of error: the process keeps running, is not ready, reports the reason, deletes
+/// nothing, and recovers without a restart.
 pub(crate) async fn outages(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::start(plane, "azure-outage").await;
-    azure.world.azure().faults().set_down(true);
+    azure.simulation.azure().faults().set_down(true);
     let mut manager = azure.manager(plane, "azure-outage").await;
-    // Reasons are for those who have authenticated themselves.
+    // Only authenticated clients see reasons.
     let readiness = async |manager: &Manager| manager.get("/readyz?verbose", Some(ADMIN_TOKEN)).await;
-    eventually("it says that ARM is down", SOON, async || {
+    eventually("readiness reports that ARM is down", SOON, async || {
         let Some((status, page)) = readiness(&manager).await else { return false };
-        status == 500 && page.contains("cloud-provider") && page.contains("cannot be initialised")
+        status == 500 && page.contains("cloud-provider") && page.contains("cannot be initialized")
     })
     .await;
-    azure.world.azure().faults().set_down(false);
-    let names = initialised(&azure, objects).await;
-    eventually("it is ready", SOON, async || readiness(&manager).await.is_some_and(|(status, _)| status == 200)).await;
+    azure.simulation.azure().faults().set_down(false);
+    let names = initialized(&azure, objects).await;
+    eventually("the manager is ready", SOON, async || readiness(&manager).await.is_some_and(|(status, _)| status == 200))
+        .await;
 
     for name in &names {
         objects.set_ready(name, "Unknown").await;
     }
-    for (what, fault) in [
+    for (failure, fault) in [
         ("401", Fault::refuse(401, "InvalidAuthenticationToken")),
         ("403", Fault::refuse(403, "AuthorizationFailed")),
         ("429", Fault::refuse(429, "TooManyRequests")),
@@ -205,55 +206,55 @@ pub(crate) async fn outages(plane: &mut ControlPlane, objects: &Objects) {
         ("garbage", Fault::new(Effect::Garbage)),
         ("empty lists", Fault::new(Effect::EmptyList)),
     ] {
-        azure.world.azure().faults().clear();
-        azure.world.azure().add_fault(fault.path("*Microsoft.*"));
-        let asked = azure.world.azure().requests().len();
-        eventually(&format!("ARM answered {what} several times"), SOON, async || {
-            azure.world.azure().requests().len() > asked + 4
+        azure.simulation.azure().faults().clear();
+        azure.simulation.azure().add_fault(fault.path("*Microsoft.*"));
+        let before = azure.simulation.azure().requests().len();
+        eventually(&format!("ARM returned {failure} several times"), SOON, async || {
+            azure.simulation.azure().requests().len() > before + 4
         })
         .await;
         for name in &names {
-            assert!(objects.node(name).await.is_some(), "{what}: {name} was deleted\n{}", manager.log_text());
+            assert!(objects.node(name).await.is_some(), "{failure}: {name} was deleted\n{}", manager.log_text());
         }
-        assert!(manager.is_running(), "{what}: it ended\n{}", manager.log_text());
+        assert!(manager.is_running(), "{failure}: the manager ended\n{}", manager.log_text());
     }
-    azure.world.azure().faults().clear();
-    let gone = &names[0];
-    azure.world.delete_machine(gone).expect("the machine");
-    eventually("it works again", Duration::from_secs(90), async || objects.node(gone).await.is_none()).await;
+    azure.simulation.azure().faults().clear();
+    let deleted = &names[0];
+    azure.simulation.delete_machine(deleted).expect("the machine");
+    eventually("the manager works again", Duration::from_secs(90), async || objects.node(deleted).await.is_none()).await;
 }
 
-/// Whoever holds the lease of the controllers, and when that was last renewed.
+/// Returns the holder of the Lease of the controllers and its renew time.
 async fn lease(plane: &ControlPlane) -> Option<(String, String)> {
     let leases: Api<Lease> = Api::namespaced(plane.admin().await, "kube-system");
     let spec = leases.get_opt("cloud-controller-manager").await.ok()??.spec?;
     Some((spec.holder_identity?, serde_json::to_string(&spec.renew_time?).ok()?))
 }
 
-/// ARM is down for the one that leads: it goes on leading, since another replica would reach ARM no better, and says what it waits for.
+/// ARM is down for the leader: it remains leader, because another replica could not reach ARM either, and reports what it waits for.
 pub(crate) async fn down_while_leading(plane: &mut ControlPlane, objects: &Objects) {
     const ELECTED: &[&str] = &["--configure-cloud-routes=false"];
     let azure = Azure::start(plane, "azure-down").await;
     let mut manager = azure.manager_with_only(plane, "azure-down", ELECTED).await;
-    initialised(&azure, objects).await;
+    initialized(&azure, objects).await;
     let (holder, mut renewed) = lease(plane).await.expect("a lease");
-    azure.world.azure().faults().set_down(true);
+    azure.simulation.azure().faults().set_down(true);
     objects.create_service("web").await;
-    eventually("the Service says that ARM does not answer", SOON, async || {
+    eventually("the Service reports that ARM does not respond", SOON, async || {
         let reason = objects.service("web").await.and_then(|service| condition_reason(&service));
         reason.is_some_and(|reason| ["Failed", "Waiting"].contains(&reason.as_str()))
     })
     .await;
     for _ in 0..3 {
         let last = &renewed;
-        eventually("the lease is renewed by the one that held it", SOON, async || {
+        eventually("the lease is renewed by its holder", SOON, async || {
             lease(plane).await.is_some_and(|(by, at)| by == holder && at != *last)
         })
         .await;
         renewed = lease(plane).await.map(|(_, at)| at).unwrap_or_default();
     }
     assert!(manager.is_running(), "{}", manager.log_text());
-    azure.world.azure().faults().set_down(false);
+    azure.simulation.azure().faults().set_down(false);
     eventually("the Service is served when ARM is back", Duration::from_secs(120), async || {
         !objects.ingress("web").await.is_empty()
     })
@@ -268,11 +269,11 @@ const PUBLIC_IPS: &str = "Microsoft.Network/publicIPAddresses";
 
 impl Azure {
     fn documents(&self, kind: &str) -> Vec<serde_json::Value> {
-        let all = self.world.azure().dump();
+        let all = self.simulation.azure().dump();
         all.into_iter().filter(|document| document["type"] == kind).collect()
     }
 
-    /// How many machines are behind the load balancer.
+    /// Returns the number of machines behind the load balancer.
     fn members(&self, balancer: &str) -> usize {
         let of = self.documents(BALANCERS).into_iter().find(|document| document["name"] == balancer);
         let pools = of.and_then(|document| document["properties"]["backendAddressPools"].as_array().cloned());
@@ -283,13 +284,13 @@ impl Azure {
     }
 }
 
-/// All four controllers at once: Nodes with routes, Services with load balancers in front of them; another manager finds nothing to
-/// do; what is deleted leaves nothing behind.
+/// All four controllers at once: Nodes with routes, Services with load balancers. A second manager writes no more than a new Service needs.
+/// Deleted Services leave no resources.
 pub(crate) async fn services(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::of(plane, "azure-services", topology()).await;
     let made_before = azure.documents(PUBLIC_IPS).len();
     let manager = azure.manager_with(plane, "azure-services", ALL).await;
-    let names = initialised(&azure, objects).await;
+    let names = initialized(&azure, objects).await;
     for name in &names {
         objects.until_routed(name).await;
     }
@@ -315,7 +316,7 @@ pub(crate) async fn services(plane: &mut ControlPlane, objects: &Objects) {
     })
     .await;
 
-    eventually("the Services say that they are served", SOON, async || {
+    eventually("all Services are settled", SOON, async || {
         live_metrics::scrape(&manager).await.1.get("cloud_controller_manager_oldest_unsettled_service_seconds") == Some(&0.0)
     })
     .await;
@@ -327,7 +328,7 @@ pub(crate) async fn services(plane: &mut ControlPlane, objects: &Objects) {
     let before = azure.writes();
     objects.add_service("late").await;
     let written = azure.writes() - before;
-    assert!(written <= 3, "{written} writes for one Service on what another process has left");
+    assert!(written <= 3, "{written} writes for one Service on the resources of another process");
 
     for name in ["web", "api", "inside", "late"] {
         objects.delete_service(name).await;
@@ -340,7 +341,7 @@ pub(crate) async fn services(plane: &mut ControlPlane, objects: &Objects) {
     assert!(manager.is_running());
 }
 
-/// The shipped rights suffice for what is watched only because of the configuration.
+/// The shipped rights suffice for the watches that only this configuration needs.
 pub(crate) async fn several_load_balancers(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::of(plane, "azure-several", topology()).await;
     azure.configure(&serde_json::json!({
@@ -351,8 +352,8 @@ pub(crate) async fn several_load_balancers(plane: &mut ControlPlane, objects: &O
         ],
     }));
     let mut manager = azure.manager_with(plane, "azure-several", ALL).await;
-    initialised(&azure, objects).await;
-    // Kubernetes 1.20 has no EndpointSlices of this version; whoever may not list them gets 403 there, not 404.
+    initialized(&azure, objects).await;
+    // Kubernetes 1.20 has no EndpointSlices of this version. A client without the right to list them gets 403, not 404.
     let has_slices = plane.serves("discovery.k8s.io/v1").await;
     let listed = eventually("the rights suffice for Namespaces and EndpointSlices", SOON, async || {
         let (_, status) = manager.get("/statusz?format=json", Some(ADMIN_TOKEN)).await.unwrap_or_default();
@@ -362,7 +363,7 @@ pub(crate) async fn several_load_balancers(plane: &mut ControlPlane, objects: &O
         namespaces["synced"] == true && (slices["synced"] == true || (!has_slices && is_missing()))
     });
     if AssertUnwindSafe(listed).catch_unwind().await.is_err() {
-        panic!("they have not been listed\n{}", manager.log_text());
+        panic!("Namespaces and EndpointSlices have not been listed\n{}", manager.log_text());
     }
     if !has_slices {
         return;

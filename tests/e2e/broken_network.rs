@@ -1,4 +1,4 @@
-//! Connections that are dead without being closed: noticed within 45 s, or the other replica leads.
+//! Connections that are dead without being closed: the manager detects them within 45 s, or the other replica takes over.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::{
     support::{Manager, SOON, eventually},
 };
 
-/// What is noticed within this time is noticed in time; a busy machine gets some seconds on top.
-const NOTICED: Duration = Duration::from_secs(45 + 5);
+/// Time limit for the detection of dead connections, with some seconds for a busy machine.
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(45 + 5);
 const FLAGS: &[&str] = &["--cluster-cidr=10.244.0.0/16"];
 
-/// The kubeconfig of manager `name`, whose server is `relay`.
+/// Writes the kubeconfig of manager `name` with `relay` as its server.
 async fn through(plane: &ControlPlane, name: &str, relay: &Relay) -> PathBuf {
     let direct = plane.manager_kubeconfig(name).await;
     let text = std::fs::read_to_string(&direct).expect("kubeconfig");
@@ -28,7 +28,7 @@ async fn through(plane: &ControlPlane, name: &str, relay: &Relay) -> PathBuf {
     path
 }
 
-/// The watches' connections go dead and the lease's does not: the replica goes on leading, and serves a new Service soon.
+/// The connections of the watches die, that of the Lease does not: the replica remains leader and soon serves a new Service.
 pub(crate) async fn dead_watches(plane: &mut ControlPlane, objects: &Objects) {
     let cloud = Cloud::new(plane.folder(), "dead-watches").with_instances(&["node-a"]);
     let relay = Relay::start(plane.address()).await;
@@ -36,24 +36,24 @@ pub(crate) async fn dead_watches(plane: &mut ControlPlane, objects: &Objects) {
     let mut manager = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), FLAGS);
     objects.add_service("first").await;
 
-    // The lease is renewed every two seconds; by now nothing else moves.
+    // The Lease is renewed every two seconds, so its connection is the busiest once the first Service is served.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let killed = relay.kill_all_but_the_busiest(Duration::from_secs(9)).await;
     assert!(killed > 0, "there was nothing to kill");
     let cut = Instant::now();
     objects.create_service("second").await;
-    eventually("the new Service is served", NOTICED, async || !objects.ingress("second").await.is_empty()).await;
-    eprintln!("dead watches were noticed within {:?}", cut.elapsed());
+    eventually("the new Service is served", DETECTION_TIMEOUT, async || !objects.ingress("second").await.is_empty()).await;
+    eprintln!("dead watches were detected within {:?}", cut.elapsed());
     assert!(manager.is_running());
     assert_eq!(manager.log_text().matches("became leader").count(), 1, "{}", manager.log_text());
 }
 
-/// All connections of the leader are dead, or bring no answers: it ends at its renew deadline, and the other replica leads and works.
+/// All connections of the leader are dead, or carry no responses: the leader ends at its renew deadline, and the other replica takes over.
 pub(crate) async fn partitioned(plane: &mut ControlPlane, objects: &Objects) {
-    // The deadlines that are shipped: with shorter ones a busy machine alone costs the lease.
+    // The shipped deadline: with a shorter one, a busy machine alone loses the Lease.
     const RENEW_DEADLINE: Duration = Duration::from_secs(10);
     let cloud = Cloud::new(plane.folder(), "partitioned").with_instances(&["node-a"]);
-    for (dead, service) in [(Dead::Both, "both"), (Dead::Answers, "answers")] {
+    for (dead, service) in [(Dead::Both, "both"), (Dead::Responses, "responses")] {
         let relay = Relay::start(plane.address()).await;
         let kubeconfig = through(plane, "manager-a", &relay).await;
         let mut first = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), FLAGS);

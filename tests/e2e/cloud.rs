@@ -1,4 +1,4 @@
-//! The fake cloud as files: the configuration that scenarios edit, and the memory that survives the manager's death.
+//! The fake cloud as files: the configuration that scenarios edit, and the state that survives the end of the manager.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 use cloud_controller_manager::runtime::yaml;
 use serde_json::{Value, json};
 
-/// A fake cloud of one scenario.
+/// Fake cloud of one scenario.
 pub(crate) struct Cloud {
     config: Value,
     path: PathBuf,
@@ -16,7 +16,7 @@ pub(crate) struct Cloud {
 }
 
 impl Cloud {
-    /// A cloud without instances. `name` tells it from those of other scenarios.
+    /// Creates a cloud without instances. `name` is unique among the scenarios of a cluster.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
         let state = folder.join(format!("{name}.state"));
         let config = json!({"stateFile": state, "instances": {}, "calls": {}});
@@ -25,7 +25,7 @@ impl Cloud {
         this
     }
 
-    /// With an instance per name.
+    /// Adds an instance per name.
     pub(crate) fn with_instances(mut self, names: &[&str]) -> Self {
         for (index, name) in names.iter().enumerate() {
             self.config["instances"][name] = json!({
@@ -53,25 +53,28 @@ impl Cloud {
         self.edit(|config| drop(config["instances"].as_object_mut().expect("instances").remove(name)));
     }
 
-    /// What was made in it, `section` being `loadBalancers`, `routes` or `addresses`; empty when nothing was.
-    pub(crate) fn made(&self, section: &str) -> serde_json::Map<String, Value> {
+    /// Returns the resources of `section`: `loadBalancers`, `routes` or `addresses`.
+    pub(crate) fn resources(&self, section: &str) -> serde_json::Map<String, Value> {
         let text = fs::read_to_string(&self.state).unwrap_or_default();
         let state: Value = yaml::parse(&text).unwrap_or_default();
         state.get(section).and_then(Value::as_object).cloned().unwrap_or_default()
     }
 
-    /// The load balancer of Service `namespace/name`.
+    /// Returns the load balancer of Service `namespace/name`.
     pub(crate) fn load_balancer_of(&self, service: &str) -> Option<Value> {
-        self.made("loadBalancers").into_iter().map(|(_, balancer)| balancer).find(|balancer| balancer["service"] == service)
+        self.resources("loadBalancers")
+            .into_iter()
+            .map(|(_, balancer)| balancer)
+            .find(|balancer| balancer["service"] == service)
     }
 
-    /// Whether nothing is left of any Service.
+    /// Returns `true` if no Service has resources.
     pub(crate) fn is_clean(&self) -> bool {
-        self.made("loadBalancers").is_empty() && self.made("addresses").is_empty()
+        self.resources("loadBalancers").is_empty() && self.resources("addresses").is_empty()
     }
 
     fn write(&self) {
-        // JSON is YAML. Renamed into place, so that a running manager never reads half a file.
+        // JSON is YAML. A rename is atomic: a running manager never reads half a file.
         let next = self.path.with_extension("next");
         fs::write(&next, serde_json::to_string_pretty(&self.config).expect("JSON")).expect("cloud config");
         fs::rename(&next, &self.path).expect("cloud config");

@@ -1,8 +1,8 @@
 //! The two clusters the suite runs on: a real kube-apiserver with etcd from `KUBEBUILDER_ASSETS`, and the in-memory one.
 //!
-//! Both hand out the same thing: an administrator's client, and kubeconfigs for managers that have exactly the rights of
-//! `manifests/rbac.yaml`, and for node managers with those of `manifests/cloud-node-manager/rbac.yaml`, which the shipped admission
-//! policy holds to their own Node where the API server has that API.
+//! Both provide an administrator's client, kubeconfigs for managers with exactly the rights of `manifests/rbac.yaml`, and kubeconfigs for
+//! node managers with the rights of `manifests/cloud-node-manager/rbac.yaml`. The shipped admission policy restricts node managers to
+//! their own Node if the API server has that API.
 
 use std::{
     fs,
@@ -27,10 +27,10 @@ use serde_json::Value;
 
 use crate::support::eventually;
 
-/// What a cluster must have for the suite.
+/// Environment variable with the directory of `etcd` and `kube-apiserver`.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
-/// A process that dies with its owner.
+/// Child process. Dropping it kills it.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
@@ -40,12 +40,12 @@ impl Drop for Process {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was just free.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
-/// Directory with `etcd` and `kube-apiserver`, or what to do about it.
+/// Returns the directory with `etcd` and `kube-apiserver`. Panics with a remedy if there is none.
 fn assets() -> PathBuf {
     let Some(folder) = std::env::var_os(ASSETS).map(PathBuf::from) else {
         panic!(
@@ -90,7 +90,7 @@ impl ControlPlane {
         this
     }
 
-    /// The same without the RBAC.
+    /// Starts etcd and kube-apiserver without the shipped RBAC.
     pub(crate) async fn real_and_empty() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let assets = assets();
@@ -126,27 +126,27 @@ impl ControlPlane {
         this
     }
 
-    /// Whether this is a real kube-apiserver.
+    /// Returns `true` for a real kube-apiserver.
     pub(crate) fn is_real(&self) -> bool {
         matches!(self.kind, Kind::Real(_))
     }
 
-    /// Host and port of the API server.
+    /// Returns host and port of the API server.
     pub(crate) fn address(&self) -> String {
         self.url.split("://").last().unwrap_or_default().to_owned()
     }
 
-    /// Where scenarios may put files.
+    /// Returns the folder for files of scenarios.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A client that may do everything.
+    /// Returns a client with all rights.
     pub(crate) async fn admin(&self) -> Client {
         client(&self.write_kubeconfig("admin", ADMIN_TOKEN)).await
     }
 
-    /// A kubeconfig for a manager under its own ServiceAccount `name`, with the rights of the shipped manifests.
+    /// Writes a kubeconfig for a manager under its own ServiceAccount `name`, with the rights of the shipped manifests.
     pub(crate) async fn manager_kubeconfig(&self, name: &str) -> PathBuf {
         let token = match &self.kind {
             Kind::Real(_) => self.token_of(name).await,
@@ -155,7 +155,7 @@ impl ControlPlane {
         self.write_kubeconfig(name, &token)
     }
 
-    /// A kubeconfig for a ServiceAccount that was granted nothing. Only on a real API server.
+    /// Writes a kubeconfig for a ServiceAccount without rights. Only on a real API server.
     pub(crate) async fn powerless_kubeconfig(&self, name: &str) -> PathBuf {
         self.write_kubeconfig(name, &self.request_token(name, None).await)
     }
@@ -176,7 +176,7 @@ impl ControlPlane {
         self.ready().await;
     }
 
-    /// Writes seen by kube-apiserver, in order: user and request.
+    /// Returns the writes in the audit log of kube-apiserver, in order: user and request.
     pub(crate) fn audited_writes(&self) -> Vec<(String, String)> {
         let log = fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -195,8 +195,8 @@ impl ControlPlane {
         let namespaces: Api<Namespace> = Api::all(admin);
         eventually("kube-system exists", Duration::from_secs(60), async || {
             let namespace = Namespace { metadata: meta("kube-system"), ..Namespace::default() };
-            let made = namespaces.create(&PostParams::default(), &namespace).await;
-            made.is_ok() || namespaces.get("kube-system").await.is_ok()
+            let created = namespaces.create(&PostParams::default(), &namespace).await;
+            created.is_ok() || namespaces.get("kube-system").await.is_ok()
         })
         .await;
     }
@@ -214,8 +214,8 @@ impl ControlPlane {
         path
     }
 
-    /// A kubeconfig for the node manager of `node`: of the shipped ServiceAccount with exactly its rights, with the token that a pod
-    /// of the DaemonSet on that Node has. The pod is there, and nobody runs it.
+    /// Writes a kubeconfig for the node manager of `node`: for the shipped ServiceAccount with exactly its rights, with the token of a pod
+    /// of the DaemonSet on that Node. The pod object exists, but no kubelet runs it.
     pub(crate) async fn node_manager_kubeconfig(&self, node: &str) -> PathBuf {
         let token = match &self.kind {
             Kind::Real(_) => {
@@ -233,14 +233,14 @@ impl ControlPlane {
         let spec = PodSpec {
             node_name: Some(node.to_owned()),
             service_account_name: Some(NODE_MANAGER.to_owned()),
-            // There is no controller that makes what 1.20 would mount.
+            // No controller creates the token Secret that Kubernetes 1.20 would mount.
             automount_service_account_token: Some(false),
             containers: vec![Container { name: NODE_MANAGER.into(), image: Some("none".into()), ..Container::default() }],
             ..PodSpec::default()
         };
         let pod = Pod { metadata: meta(&name), spec: Some(spec), ..Pod::default() };
         let at_once = DeleteParams::default().grace_period(0);
-        eventually(&format!("pod {name} is new"), Duration::from_secs(30), async || {
+        eventually(&format!("pod {name} is recreated"), Duration::from_secs(30), async || {
             drop(pods.delete(&name, &at_once).await);
             pods.create(&PostParams::default(), &pod).await.is_ok()
         })
@@ -248,14 +248,14 @@ impl ControlPlane {
         pods.get(&name).await.expect("the pod")
     }
 
-    /// Whether the API server can hold a token to its Node: Kubernetes 1.30 and newer.
+    /// Returns `true` if the API server can restrict a token to its Node: Kubernetes 1.30 and newer.
     pub(crate) async fn has_admission_policies(&self) -> bool {
         let group = self.admin().await.list_api_group_resources("admissionregistration.k8s.io/v1").await;
         let resources = group.map(|group| group.resources).unwrap_or_default();
         resources.iter().any(|resource| resource.name == "validatingadmissionpolicies")
     }
 
-    /// Whether the API server has this group and version.
+    /// Returns `true` if the API server serves this group and version.
     pub(crate) async fn serves(&self, group_version: &str) -> bool {
         self.admin().await.list_api_group_resources(group_version).await.is_ok_and(|group| !group.resources.is_empty())
     }
@@ -269,12 +269,12 @@ impl ControlPlane {
             self.apply_file("manifests/azure/admission/policy.yaml").await;
         } else {
             eprintln!(
-                "this API server has no ValidatingAdmissionPolicy (Kubernetes 1.30): node managers are not held to their Node"
+                "this API server has no ValidatingAdmissionPolicy (Kubernetes 1.30): node managers are not restricted to their Node"
             );
         }
     }
 
-    /// Every object of a file, as `kubectl apply` would.
+    /// Applies every object of a file, as `kubectl apply` does.
     pub(crate) async fn apply_file(&self, file: &str) {
         let admin = self.admin().await;
         let text = fs::read_to_string(file).expect(file);
@@ -288,7 +288,7 @@ impl ControlPlane {
             };
             let name = object.metadata.name.clone().expect("a name");
             let params = PatchParams::apply("e2e").force();
-            // The bootstrap roles that the bindings refer to appear a little after readiness.
+            // The API server creates the bootstrap roles of the bindings shortly after it is ready.
             eventually(&format!("{} {name} is applied", types.kind), Duration::from_secs(30), async || {
                 api.patch(&name, &params, &Patch::Apply(&object)).await.is_ok()
             })
@@ -296,7 +296,7 @@ impl ControlPlane {
         }
     }
 
-    /// Adds ServiceAccount `name` wherever the shipped one is bound.
+    /// Adds ServiceAccount `name` to every binding of the shipped ServiceAccount.
     async fn bind(&self, admin: &Client, name: &str) {
         const SHIPPED: &str = "cloud-controller-manager";
         let also = |subjects: &mut Option<Vec<Subject>>| {
@@ -325,7 +325,7 @@ impl ControlPlane {
         }
     }
 
-    /// A token of ServiceAccount `name`, bound to everything the shipped ServiceAccount is bound to.
+    /// Returns a token of ServiceAccount `name` with the bindings of the shipped ServiceAccount.
     async fn token_of(&self, name: &str) -> String {
         let admin = self.admin().await;
         self.bind(&admin, name).await;
@@ -340,8 +340,8 @@ impl ControlPlane {
         }
         let spec = TokenRequestSpec { bound_object_ref, ..TokenRequestSpec::default() };
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await.expect("token");
-        answer.status.and_then(|status| status.token).expect("a token")
+        let response = accounts.create_token_request(name, &PostParams::default(), &request).await.expect("token");
+        response.status.and_then(|status| status.token).expect("a token")
     }
 }
 
@@ -360,7 +360,7 @@ fn reference(pod: &Pod) -> BoundObjectReference {
 
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// Everything that writes, with who wrote it; leases and events are told apart by their path.
+/// Audit policy that records the user and the path of every write.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
     - level: Metadata\n  verbs: [create, update, patch, delete]\n- level: None\n";
 
@@ -368,14 +368,14 @@ fn meta(name: &str) -> kube::core::ObjectMeta {
     kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() }
 }
 
-/// A client as a kubeconfig has it.
+/// Creates a client from a kubeconfig.
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let parsed = kube::config::Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
     let config = kube::Config::from_custom_kubeconfig(parsed, &Default::default()).await.expect("config");
     Client::try_from(config).expect("client")
 }
 
-/// A CA, a serving certificate and a service account key in `folder`. Answers the CA.
+/// Writes a CA, a serving certificate and a service account key to `folder`. Returns the CA.
 fn write_certificates(folder: &Path) -> String {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
     let ca_key = KeyPair::generate().expect("key");
@@ -425,7 +425,7 @@ impl Real {
             format!("--tls-private-key-file={}", path("server.key")),
             format!("--client-ca-file={}", path("ca.crt")),
             format!("--requestheader-client-ca-file={}", path("ca.crt")),
-            // Newer servers want it where the two certificate authorities are one.
+            // Newer API servers require this flag if both certificate authorities are the same.
             "--requestheader-allowed-names=front-proxy-client".into(),
             format!("--token-auth-file={}", path("tokens.csv")),
             "--authorization-mode=RBAC".into(),

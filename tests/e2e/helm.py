@@ -1,6 +1,6 @@
 """One step of Helm against a cluster, for tests/e2e/helm_release.rs.
 
-In, as JSON on stdin: kubeconfig, action (install, upgrade, rollback), chart, values as YAML. Out: the error, or nothing.
+Reads JSON from stdin: kubeconfig, action (install, upgrade, rollback), chart, values as YAML. Prints the error, if any.
 """
 
 import json
@@ -12,14 +12,14 @@ from helm_python.errors import HelmError
 
 
 def main():
-    asked = json.load(sys.stdin)
-    with Config(kubeconfig_path=asked["kubeconfig"], namespace="default") as config:
+    request = json.load(sys.stdin)
+    with Config(kubeconfig_path=request["kubeconfig"], namespace="default") as config:
         try:
-            if asked["action"] == "rollback":
+            if request["action"] == "rollback":
                 config.rollback("azure")
             else:
-                step = config.install if asked["action"] == "install" else config.upgrade
-                step(asked["chart"], "azure", values=values_from_yaml(asked["values"]))
+                step = config.install if request["action"] == "install" else config.upgrade
+                step(request["chart"], "azure", values=values_from_yaml(request["values"]))
         except HelmError as error:
             print(error)
 

@@ -1,5 +1,5 @@
-//! A release of Go's chart becomes one of `manifests/chart`, and goes back: Helm itself on a real API server, which refuses changes of
-//! what is immutable. In place of Go's chart stands one with its kinds, names, selectors and roleRefs (`tests/chart/go.json`).
+//! A release of Go's chart is upgraded to `manifests/chart` and rolled back, by Helm itself on a real API server, which rejects changes of
+//! immutable fields. A generated chart replaces Go's: it has the same kinds, names, selectors and roleRefs (`tests/chart/go.json`).
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::control_plane::ControlPlane;
 
 const CASE: &str = "go-defaults";
-/// A script for Windows, which the chart does not have.
+/// ConfigMap with a script for Windows, which our chart does not have.
 const SCRIPTS: &str = "cloud-provider-azure-scripts";
 
 fn go_rows() -> Vec<Value> {
@@ -28,7 +28,7 @@ fn go_rows() -> Vec<Value> {
     cases[CASE].clone()
 }
 
-/// The smallest object that has what a row says.
+/// Builds the smallest object with the fields of a row.
 fn stand_in(row: &Value) -> Value {
     let mut object = json!({"apiVersion": row["apiVersion"], "kind": row["kind"], "metadata": {"name": row["name"]}});
     if let Some(namespace) = row.get("namespace") {
@@ -45,7 +45,7 @@ fn stand_in(row: &Value) -> Value {
     object
 }
 
-/// A chart of stand-ins, and ours without what this API server may be too old for.
+/// Writes a chart with the objects of Go's, and ours without the fields that an old API server rejects.
 fn charts(folder: &Path) -> [PathBuf; 2] {
     let [go, own] = ["go", "own"].map(|name| folder.join("charts").join(name));
     fs::create_dir_all(go.join("templates")).expect("a folder");
@@ -62,19 +62,19 @@ fn charts(folder: &Path) -> [PathBuf; 2] {
     [go, own]
 }
 
-/// One step; what Helm has against it, if anything.
+/// Runs a Helm action, and returns Helm's error or an empty text.
 async fn helm(plane: &ControlPlane, action: &str, chart: &Path, values: &str) -> String {
     let python =
         env::var("HELM_PYTHON").expect("HELM_PYTHON is not set: run `make test`, or set it to what .ci/helm prints");
     drop(plane.admin().await);
-    let asked = json!({
+    let input = json!({
         "kubeconfig": plane.folder().join("admin.kubeconfig"), "action": action, "chart": chart, "values": values,
     });
     let run = move || {
         let mut command = Command::new(&python);
         command.arg("tests/e2e/helm.py").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap_or_else(|error| panic!("{python}: {error}"));
-        process.stdin.take().expect("stdin").write_all(asked.to_string().as_bytes()).expect("input");
+        process.stdin.take().expect("stdin").write_all(input.to_string().as_bytes()).expect("stdin accepts the input");
         let output = process.wait_with_output().expect("output");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
@@ -92,11 +92,11 @@ fn api(admin: &Client, row: &Value) -> Api<DynamicObject> {
     }
 }
 
-/// The UIDs of Go's objects, by kind and name; those that are gone are not there.
+/// Returns the UIDs of Go's objects that exist, by kind and name.
 async fn uids(admin: &Client) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for row in go_rows() {
-        let object = api(admin, &row).get_opt(row["name"].as_str().expect("a name")).await.expect("an answer");
+        let object = api(admin, &row).get_opt(row["name"].as_str().expect("a name")).await.expect("a response");
         let uid = object.and_then(|object| object.metadata.uid);
         found.extend(uid.map(|uid| (format!("{} {}", row["kind"], row["name"]), uid)));
     }
@@ -109,7 +109,7 @@ async fn image(admin: &Client, kind: &str, name: &str) -> Value {
     object.data["spec"]["template"]["spec"]["containers"].clone()
 }
 
-/// On a cluster of its own: the objects are those that the other scenarios use.
+/// Runs on a cluster of its own, because the other scenarios use the same objects.
 pub(crate) async fn from_go_and_back(_: &ControlPlane) {
     let plane = ControlPlane::real_and_empty().await;
     let admin = plane.admin().await;
@@ -122,7 +122,7 @@ pub(crate) async fn from_go_and_back(_: &ControlPlane) {
     assert_eq!(helm(&plane, "upgrade", &own, &values).await, "");
     let mut expected = before.clone();
     expected.retain(|name, _| !name.contains(SCRIPTS));
-    assert_eq!(uids(&admin).await, expected, "adopted in place, not made again");
+    assert_eq!(uids(&admin).await, expected, "adopted in place, not created again");
     let program = json!(["$env:CONTAINER_SANDBOX_MOUNT_POINT/cloud-node-manager.exe"]);
     for (kind, name, command) in [
         ("Deployment", "cloud-controller-manager", Value::Null),
@@ -132,7 +132,7 @@ pub(crate) async fn from_go_and_back(_: &ControlPlane) {
         let containers = image(&admin, kind, name).await;
         let [container] = containers.as_array().expect("containers").as_slice() else { panic!("{containers}") };
         assert_eq!(container["image"], "registry.example.com/cloud-controller-manager:v0.1.0");
-        assert_eq!(container["command"], command, "nothing of Go's is left in {kind}");
+        assert_eq!(container["command"], command, "{kind} has fields of Go");
     }
 
     assert_eq!(helm(&plane, "rollback", &go, "{}").await, "");

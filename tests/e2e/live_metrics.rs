@@ -1,5 +1,4 @@
-//! The live metrics of a manager of a simulated Azure: promtool has nothing against those that are not Go's, and the gauges say what is
-//! true.
+//! The live metrics of a manager of a simulated Azure: promtool accepts those that are not Go's, and the gauges match the state.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,12 +6,12 @@ use cloud_controller_manager::runtime::clock::Clock;
 
 use crate::{control_plane::ADMIN_TOKEN, promtool::promtool, support::Manager};
 
-/// What metrics that Go does not have begin with.
+/// Prefixes of metrics that Go does not have.
 const OWN: [&str; 2] = ["cloud_controller_manager_", "azure_arm_budget_"];
 
-/// Series of the scraped text, with their values.
+/// Returns the metrics text, and its series with their values.
 pub(crate) async fn scrape(manager: &Manager) -> (String, BTreeMap<String, f64>) {
-    let (status, text) = manager.get("/metrics", Some(ADMIN_TOKEN)).await.expect("an answer");
+    let (status, text) = manager.get("/metrics", Some(ADMIN_TOKEN)).await.expect("a response");
     assert_eq!(status, 200, "{text}");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let series = lines
@@ -22,15 +21,15 @@ pub(crate) async fn scrape(manager: &Manager) -> (String, BTreeMap<String, f64>)
     (text, series)
 }
 
-/// Names, labels and help texts are those of Go where Go has the metric, whatever promtool thinks of them.
+/// Checks with promtool the metrics that Go does not have. Metrics of Go keep their names, labels and help texts, even if promtool objects.
 pub(crate) fn lint(text: &str) {
-    let (_, told) = promtool(&["check", "metrics"], Path::new("."), text);
-    assert!(!told.contains("error while linting"), "{told}");
-    let about_own: Vec<&str> = told.lines().filter(|line| OWN.iter().any(|prefix| line.starts_with(prefix))).collect();
+    let (_, output) = promtool(&["check", "metrics"], Path::new("."), text);
+    assert!(!output.contains("error while linting"), "{output}");
+    let about_own: Vec<&str> = output.lines().filter(|line| OWN.iter().any(|prefix| line.starts_with(prefix))).collect();
     assert_eq!(about_own, Vec::<&str>::new());
 }
 
-/// A leader with nothing to do, and `services` Services that are served.
+/// Checks the metrics of an idle leader that serves `services` Services.
 pub(crate) async fn check_settled(manager: &Manager, services: f64) {
     let (text, series) = scrape(manager).await;
     lint(&text);

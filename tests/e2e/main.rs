@@ -1,7 +1,7 @@
 //! End to end: the built binary on a real kube-apiserver with etcd (from `KUBEBUILDER_ASSETS`) under the shipped RBAC, and on the
-//! in-memory API server. Scenarios share a cluster and run one after the other, each on an emptied one.
+//! in-memory API server. Scenarios share a cluster and run one after the other. Each starts on an empty cluster.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 mod azure;
 #[path = "../guides/blocks.rs"]
@@ -45,7 +45,7 @@ use parking_lot::Mutex;
 
 type Scenario = for<'a> fn(&'a mut ControlPlane, &'a Objects) -> BoxFuture<'a, ()>;
 
-/// Which clusters a scenario needs.
+/// Clusters that a scenario runs on.
 #[derive(Clone, Copy, PartialEq)]
 enum On {
     Both,
@@ -54,7 +54,7 @@ enum On {
 
 const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("nodes_and_routes", On::Both, |plane, objects| scenarios::nodes_and_routes(plane, objects).boxed()),
-    ("pod_cidrs", On::Both, |plane, objects| pod_cidrs::given_out(plane, objects).boxed()),
+    ("pod_cidrs", On::Both, |plane, objects| pod_cidrs::allocated(plane, objects).boxed()),
     ("services", On::Both, |plane, objects| scenarios::services(plane, objects).boxed()),
     ("high_availability", On::Both, |plane, objects| scenarios::high_availability(plane, objects).boxed()),
     ("node_managers", On::Both, |plane, objects| node_managers::node_managers(plane, objects).boxed()),
@@ -66,12 +66,12 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_life_cycle", On::RealOnly, |plane, objects| azure::life_cycle(plane, objects).boxed()),
     ("azure_outages", On::RealOnly, |plane, objects| azure::outages(plane, objects).boxed()),
     ("azure_down_while_leading", On::Both, |plane, objects| azure::down_while_leading(plane, objects).boxed()),
-    ("own_cluster", On::Both, |plane, objects| own_cluster::as_the_target_runs_it(plane, objects).boxed()),
-    ("migration", On::RealOnly, |plane, _| migration::as_the_guide_says(plane).boxed()),
+    ("own_cluster", On::Both, |plane, objects| own_cluster::both_modes(plane, objects).boxed()),
+    ("migration", On::RealOnly, |plane, _| migration::guide_commands_work(plane).boxed()),
     ("helm_release", On::RealOnly, |plane, _| helm_release::from_go_and_back(plane).boxed()),
     ("runbooks", On::RealOnly, |plane, objects| runbooks::commands_work(plane, objects).boxed()),
     ("doctor", On::RealOnly, |plane, objects| doctor::finds_faults(plane, objects).boxed()),
-    ("webhooks", On::RealOnly, |plane, _| webhooks::services_are_judged(plane).boxed()),
+    ("webhooks", On::RealOnly, |plane, _| webhooks::services_are_reviewed(plane).boxed()),
     ("secure_port", On::Both, |plane, _| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane, objects| scenarios::api_server_restart(plane, objects).boxed()),
     ("dead_watches", On::RealOnly, |plane, objects| broken_network::dead_watches(plane, objects).boxed()),
@@ -79,7 +79,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("forbidden", On::RealOnly, |plane, _| scenarios::forbidden(plane).boxed()),
 ];
 
-/// The clusters, started when first needed, ended with the process.
+/// Clusters of the suite. Each starts with its first scenario and ends with the process.
 #[derive(Default)]
 struct Clusters {
     real: Option<ControlPlane>,
@@ -106,12 +106,12 @@ fn main() -> ExitCode {
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // Children die with their owner.
+    // Dropping the clusters ends their child processes.
     *clusters.lock() = Clusters::default();
     conclusion.exit_code()
 }
 
-/// The scenarios for a cluster that exists.
+/// Runs the scenarios for an existing cluster.
 fn on_own_cluster(arguments: &Arguments, runtime: &Arc<tokio::runtime::Runtime>) -> ExitCode {
     let trial = |(name, scenario): &(&'static str, own_cluster::OwnScenario)| {
         let (runtime, scenario) = (Arc::clone(runtime), *scenario);

@@ -1,11 +1,11 @@
-//! Migration as README and guide say: shadow, compare, switch, roll back. Their commands run as they stand there, on a real API server with
-//! kubectl and on a simulated Azure with what the Go program left.
+//! Migration as in the README and the guide: shadow, compare, switch, roll back. Their commands run unchanged, on a real API server with
+//! kubectl and on a simulated Azure with the documents of the Go program.
 //!
-//! Two managers lead in turn. One stands in for the Go program: it has its flags and its lease, does not release that when it ends, and has no
-//! service controller, so that the documents stay as Go left them. Deployments become processes of this host (`kubelet`), kustomizations
-//! are rendered here (`kustomized`), and a port-forward has nothing to do. `KUBECTL` names kubectl; `.ci/kubectl` provides one.
+//! Two managers lead in turn. One replaces the Go program: it has Go's flags and Lease, does not release the Lease when it ends, and has no
+//! service controller, so Go's documents remain unchanged. Deployments become processes of this host (`kubelet`), kustomizations
+//! are rendered here (`kustomized`), and a port-forward is a no-op. `KUBECTL` names kubectl; `.ci/kubectl` provides one.
 
-mod go_left;
+mod go_state;
 mod kubelet;
 mod kustomized;
 
@@ -36,7 +36,7 @@ use kubelet::Kubelet;
 const GO: &str = "cloud-controller-manager";
 const NEXT: &str = "cloud-controller-manager-next";
 const SHADOW: &str = "cloud-controller-manager-shadow";
-/// What the Helm chart of Azure's Go program gives it, with routes off and without what would change documents.
+/// Flags of the Helm chart of Azure's Go program, with routes off and without the service controller, which would change documents.
 const GO_FLAGS: [&str; 6] = [
     "--allocate-node-cidrs=false",
     "--cluster-name=kubernetes",
@@ -49,7 +49,7 @@ const CALLS: &str = "cloud_controller_manager_provider_call_duration_seconds_cou
 const WORD: &str = "migration";
 const READY: &str = "ready to switch: 0 writes planned, 0 leftovers would be removed\n";
 
-/// The commands of a page from one line on to another, in order.
+/// Returns the text of a page, and its blocks with commands between two lines, in order.
 fn commands(page: &str, from: &str, to: &str) -> (String, Vec<Block>) {
     let text = fs::read_to_string(page).expect(page);
     let line =
@@ -59,12 +59,12 @@ fn commands(page: &str, from: &str, to: &str) -> (String, Vec<Block>) {
     let typed: Vec<Block> = shown.filter(Block::has_commands).collect();
     for block in &typed {
         let runs = !block.is_example() || block.words.iter().any(|word| word == WORD);
-        assert!(runs, "{}: nobody runs this", block.place());
+        assert!(runs, "{}: no suite runs this block", block.location());
     }
     (text, typed)
 }
 
-/// Lines of a block that begin a command.
+/// Returns the number of commands in the blocks.
 fn count(blocks: &[Block]) -> usize {
     let joined = |block: &Block| block.text.replace("\\\n", " ");
     let of_block = |text: String| {
@@ -78,17 +78,17 @@ fn count(blocks: &[Block]) -> usize {
     blocks.iter().map(|block| of_block(joined(block))).sum()
 }
 
-/// Waits until `holds`, which is asked again and again while Deployments are followed.
+/// Syncs Deployments until `holds` is true.
 macro_rules! until {
-    ($desk:expr, $what:expr, $holds:expr) => {{
+    ($desk:expr, $condition:expr, $holds:expr) => {{
         let since = Instant::now();
         while !$holds {
-            $desk.wait($what, since).await;
+            $desk.wait($condition, since).await;
         }
     }};
 }
 
-/// The machine of whoever types the commands.
+/// Machine of the person who runs the commands.
 struct Desk {
     folder: PathBuf,
     kubelet: Kubelet,
@@ -118,9 +118,9 @@ impl Desk {
         Self { folder, kubelet, plane }
     }
 
-    /// Follows Deployments once. Fails with `what` when that has lasted for too long.
-    async fn wait(&mut self, what: &str, since: Instant) {
-        assert!(since.elapsed() < 2 * SOON, "not within {:?}: {what}\n{}", 2 * SOON, self.logs());
+    /// Syncs Deployments once. Panics with `condition` if the wait has lasted too long.
+    async fn wait(&mut self, condition: &str, since: Instant) {
+        assert!(since.elapsed() < 2 * SOON, "not within {:?}: {condition}\n{}", 2 * SOON, self.logs());
         tokio::time::sleep(Duration::from_millis(100)).await;
         self.kubelet.sync(&self.plane).await;
     }
@@ -131,7 +131,7 @@ impl Desk {
         all.map(|replica| format!("{}:{}\n{}", replica.host(), replica.port, last(replica.log_text()))).collect()
     }
 
-    /// Runs a block as a reader would, while Deployments are followed; what it prints.
+    /// Runs a block as a reader would while syncing Deployments, and returns its output.
     async fn run(&mut self, block: &Block) -> String {
         let path = format!("{}:{}", self.folder.join("bin").display(), env::var("PATH").unwrap_or_default());
         let mut command = Command::new("bash");
@@ -142,17 +142,17 @@ impl Desk {
         let mut ticks = interval(Duration::from_millis(100));
         let output = loop {
             tokio::select! {
-                output = &mut work => break output.expect("it ends"),
+                output = &mut work => break output.expect("the block ends"),
                 _ = ticks.tick() => self.kubelet.sync(&self.plane).await,
             }
         };
         let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-        assert!(output.status.success(), "{} ends with {}: {out}{err}\n{}", block.place(), output.status, self.logs());
+        assert!(output.status.success(), "{} ends with {}: {out}{err}\n{}", block.location(), output.status, self.logs());
         self.render();
         out
     }
 
-    /// What kubectl makes of the kustomizations that are there.
+    /// Renders the kustomizations in the folder as kubectl does.
     fn render(&self) {
         for entry in fs::read_dir(&self.folder).expect("a folder") {
             let folder = entry.expect("an entry").path();
@@ -207,7 +207,7 @@ async fn try_readme(desk: &mut Desk) {
     desk.until_reported().await;
     let report = desk.run(read).await;
     assert!(report.starts_with(READY), "{report}");
-    assert!(desk.run(once).await.starts_with(READY), "the same without an image");
+    assert!(desk.run(once).await.starts_with(READY), "the report without an image differs");
     let remove = Block { text: "kubectl delete -k shadow-cluster/\n".to_owned(), ..block_like(install) };
     desk.run(&remove).await;
     until!(desk, "the shadow manager is gone", desk.kubelet.replicas(SHADOW).is_empty());
@@ -217,7 +217,7 @@ fn block_like(other: &Block) -> Block {
     Block { page: other.page.clone(), line: other.line, language: "sh".to_owned(), words: Vec::new(), text: String::new() }
 }
 
-/// The leader answers where the guide's port-forward ends.
+/// Makes the first replica the leader, because the guide's port-forward ends there.
 async fn until_first_leads(desk: &mut Desk) {
     until!(desk, "a replica leads", any_leads(desk.kubelet.replicas(NEXT)).await);
     if !leads(&desk.kubelet.replicas(NEXT)[0]).await {
@@ -226,12 +226,12 @@ async fn until_first_leads(desk: &mut Desk) {
     until!(desk, "the first replica leads", leads(&desk.kubelet.replicas(NEXT)[0]).await);
 }
 
-pub(crate) async fn as_the_guide_says(_: &mut ControlPlane) {
+pub(crate) async fn guide_commands_work(_: &mut ControlPlane) {
     let plane = ControlPlane::real_and_empty().await;
     plane.apply_file("manifests/rbac.yaml").await;
     let objects = Objects::new(&plane.admin().await);
     let azure = Azure::of(&plane, "migration", Topology::new().pool(Pool::new(PoolKind::Uniform, "unused", 1))).await;
-    let services = go_left::arrange(&azure, &objects).await;
+    let services = go_state::create(&azure, &objects).await;
     deploy_go(&plane).await;
     let mut desk = Desk::new(plane, &azure).await;
     until!(desk, "the Go program leads", any_leads(desk.kubelet.replicas(GO)).await);
@@ -252,7 +252,7 @@ pub(crate) async fn as_the_guide_says(_: &mut ControlPlane) {
         if text.contains("plan --all") && !text.contains("--report") {
             assert!(guide.contains(&format!("```text\n{printed}```")), "the guide shows another plan than\n{printed}");
         } else if text.contains("--report") || text.contains("/reportz") {
-            assert!(printed.starts_with(READY), "{}: {printed}", block.place());
+            assert!(printed.starts_with(READY), "{}: {printed}", block.location());
         } else if text.contains(" scale ") && text.contains("--replicas=0") {
             let deployment = if text.contains("$GO_CCM") { GO } else { NEXT };
             until!(desk, "its pods are gone", desk.kubelet.replicas(deployment).is_empty());
@@ -262,16 +262,13 @@ pub(crate) async fn as_the_guide_says(_: &mut ControlPlane) {
         }
     }
     until!(desk, "the Go program leads again", any_leads(desk.kubelet.replicas(GO)).await);
-    assert_eq!(terms(&desk.plane, &[GO, NEXT, SHADOW]), [NEXT], "who has changed objects");
+    assert_eq!(terms(&desk.plane, &[GO, NEXT, SHADOW]), [NEXT], "users that changed objects");
     let shadows = desk.plane.audited_writes().into_iter().filter(|(user, _)| user.ends_with(SHADOW));
     let (reviews, others): (Vec<_>, Vec<_>) = shadows.partition(|(_, request)| request.contains("reviews"));
-    assert!(
-        others.is_empty() && !reviews.is_empty(),
-        "the shadow manager asks who reads its report, and no more: {others:?}"
-    );
+    assert!(others.is_empty() && !reviews.is_empty(), "the shadow manager only creates reviews of its readers: {others:?}");
 }
 
-/// How many times the provider was asked to bring a load balancer to where it should be.
+/// Returns the number of `ensure_load_balancer` calls of the manager.
 async fn ensured(manager: &Manager) -> usize {
     let (_, text) = manager.get("/metrics", Some(ADMIN_TOKEN)).await.unwrap_or_default();
     let of = |line: &&str| line.starts_with(CALLS) && line.contains("call=\"ensure_load_balancer\"");
@@ -279,14 +276,14 @@ async fn ensured(manager: &Manager) -> usize {
     count.unwrap_or_default()
 }
 
-/// The day of the switch: the new leader has looked at every Service, and has written nothing to Azure.
+/// After the switch, the new leader reconciles every Service without a write to Azure.
 async fn settled_without_writes(desk: &mut Desk, azure: &Azure, services: &[String]) {
-    until!(desk, "every Service has been looked at", ensured(&desk.kubelet.replicas(NEXT)[0]).await >= services.len());
-    assert_eq!(azure.writes(), 0, "{:?}", azure.world.azure().requests());
+    until!(desk, "every Service has been reconciled", ensured(&desk.kubelet.replicas(NEXT)[0]).await >= services.len());
+    assert_eq!(azure.writes(), 0, "{:?}", azure.simulation.azure().requests());
     assert_eq!(terms(&desk.plane, &[GO, NEXT, SHADOW]), Vec::<String>::new(), "nothing has changed in the cluster either");
 }
 
-/// Whoever leads now writes when there is something to write.
+/// Checks that the current leader serves a new Service.
 async fn works(azure: &Azure, objects: &Objects) {
     objects.add_service("late").await;
     assert!(azure.writes() > 0);

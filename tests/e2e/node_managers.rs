@@ -37,11 +37,12 @@ const SETTINGS: NodeManagerSettings = NodeManagerSettings {
     beta_labels: false,
     reconcile_labels: false,
 };
-/// How many of the fifty are processes of their own.
+/// Number of node managers that run as processes. The others are tasks.
 const PROCESSES: usize = 3;
-/// What a process may hold of its own, in KiB. Pages of the program file come on top: they are shared, and dropped when memory is short.
+/// Limit of anonymous memory of a process in KiB. Pages of the program file are not included: they are shared, and dropped when memory is
+/// short.
 const MEMORY: u64 = 8 * 1024;
-/// The same with those pages, of the program of the image.
+/// Limit of resident memory in KiB, with the pages of the program file, for the program of the image.
 const RESIDENT: u64 = 15 * 1024;
 
 fn topology() -> Topology {
@@ -52,9 +53,9 @@ fn topology() -> Topology {
         .pool(Pool::new(PoolKind::Standalone, "lone", 10).public_ips())
 }
 
-/// The binary under the name cloud-node-manager, with the metadata service of the machine of `node`.
+/// Starts the binary under the name cloud-node-manager, with the metadata service of the machine of `node`.
 async fn process(azure: &Azure, program: &Path, kubeconfig: &Path, node: &str, stop: &Shutdown) -> Process {
-    let metadata = azure.world.machine_metadata(node, Vec::new()).expect("the machine");
+    let metadata = azure.simulation.machine_metadata(node, Vec::new()).expect("the machine");
     let address = metadata.serve_plain(([127, 0, 0, 1], 0).into(), stop).await.expect("a port");
     let log = fs::File::create(kubeconfig.with_file_name(format!("node-manager-{node}.log"))).expect("log");
     let mut command = Command::new(program);
@@ -68,7 +69,7 @@ async fn process(azure: &Azure, program: &Path, kubeconfig: &Path, node: &str, s
 }
 
 async fn task(azure: &Azure, kubeconfig: &Path, node: &str, stop: &Shutdown) {
-    let metadata = azure.world.machine_metadata(node, Vec::new()).expect("the machine");
+    let metadata = azure.simulation.machine_metadata(node, Vec::new()).expect("the machine");
     let service = MetadataService::new("http://169.254.169.254", metadata.transport());
     let client = client(kubeconfig).await;
     let parts = NodeManagerDeps {
@@ -85,7 +86,7 @@ async fn task(azure: &Azure, kubeconfig: &Path, node: &str, stop: &Shutdown) {
     tokio::spawn(async move { manager.run(&stop).await });
 }
 
-/// Memory in KiB: of a field of `/proc/*/status`.
+/// Returns a field of `/proc/*/status` in KiB.
 fn memory(process: &Process, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.0.id())).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a line about memory");
@@ -108,20 +109,20 @@ fn comparable(mut node: Node) -> Node {
 async fn read(objects: &Objects, names: &[String]) -> Vec<Node> {
     let mut nodes = Vec::new();
     for name in names {
-        objects.until_initialised(name).await;
+        objects.until_initialized(name).await;
         nodes.push(comparable(objects.node(name).await.expect("the node")));
     }
     nodes
 }
 
-/// Fifty nodes initialise themselves beside a manager without node controller: no request to ARM, and the Nodes are those that the
-/// node controller leaves behind.
+/// Fifty node managers initialize their Nodes next to a manager without node controller: without a request to ARM, and with the same result
+/// as the node controller.
 pub(crate) async fn node_managers(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::of(plane, "node-managers", topology()).await;
     let stop = Shutdown::new();
     let manager = azure.manager_with(plane, "node-managers", &["--enable-node-controller=false"]).await;
     manager.until_ready().await;
-    azure.world.azure().clear_requests();
+    azure.simulation.azure().clear_requests();
 
     let program = plane.folder().join("cloud-node-manager");
     if !program.exists() {
@@ -135,14 +136,14 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane, objects: &Objects) {
         let started = tokio::time::Instant::now();
         let kubeconfig = plane.node_manager_kubeconfig(name).await;
         processes.push(process(&azure, &program, &kubeconfig, name, &stop).await);
-        objects.until_initialised(name).await;
-        eprintln!("{name}: from start to initialised: {:?}", started.elapsed());
+        objects.until_initialized(name).await;
+        eprintln!("{name}: from start to initialized: {:?}", started.elapsed());
     }
     for name in others {
         task(&azure, &plane.node_manager_kubeconfig(name).await, name, &stop).await;
     }
     let local = read(objects, &names).await;
-    assert!(azure.world.azure().requests().is_empty(), "ARM was asked: {:?}", azure.world.azure().requests());
+    assert!(azure.simulation.azure().requests().is_empty(), "requests to ARM: {:?}", azure.simulation.azure().requests());
     for process in &processes {
         let (own, resident) = (memory(process, "RssAnon"), memory(process, "VmRSS"));
         eprintln!("memory of a node manager: {own} KiB of its own, {resident} KiB with the pages of the program file");
@@ -165,15 +166,15 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane, objects: &Objects) {
     }
 }
 
-/// Whether a merge patch of a Node, or of its status, is let through.
+/// Returns `true` if a merge patch of a Node, or of its status, is accepted.
 async fn may_patch(client: &Client, node: &str, subresource: &str, patch: &Value) -> bool {
     let nodes: Api<Node> = Api::all(client.clone());
     let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-    let answer = match subresource {
+    let result = match subresource {
         "" => nodes.patch(node, &params, &patch).await,
         _ => nodes.patch_status(node, &params, &patch).await,
     };
-    match answer {
+    match result {
         Ok(_) => true,
         Err(kube::Error::Api(status)) if status.code == 403 => {
             assert!(status.message.contains(NODE_MANAGER), "{}", status.message);
@@ -183,7 +184,7 @@ async fn may_patch(client: &Client, node: &str, subresource: &str, patch: &Value
     }
 }
 
-async fn may_tell(client: &Client, node: &str) -> bool {
+async fn may_create_event(client: &Client, node: &str) -> bool {
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e2e-", "namespace": "default"}, "reason": "Test",
@@ -192,7 +193,7 @@ async fn may_tell(client: &Client, node: &str) -> bool {
     events.create(&PostParams::default(), &serde_json::from_value(event).expect("an event")).await.is_ok()
 }
 
-/// The token of one Node's pod changes that Node, only as cloud-node-manager does, and no other; a token without a Node none.
+/// The token of a Node's pod may change only that Node, and only as cloud-node-manager does. A token without a Node may change no Node.
 pub(crate) async fn confined(plane: &mut ControlPlane, objects: &Objects) {
     if !plane.has_admission_policies().await {
         eprintln!(
@@ -206,24 +207,24 @@ pub(crate) async fn confined(plane: &mut ControlPlane, objects: &Objects) {
     let own = client(&plane.node_manager_kubeconfig("node-a").await).await;
     let unbound = client(&plane.powerless_kubeconfig(NODE_MANAGER).await).await;
     let zone = |zone: &str| json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
-    // A policy that is new takes a moment.
-    eventually("the policy is at work", SOON, async || !may_patch(&unbound, "node-a", "", &zone("unbound")).await).await;
+    // The API server enforces a new policy with a delay.
+    eventually("the policy is enforced", SOON, async || !may_patch(&unbound, "node-a", "", &zone("unbound")).await).await;
 
     let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}});
-    // The API server itself taints a Node that is new.
+    // The API server itself taints a new Node.
     let taints = objects.node("node-a").await.and_then(|node| node.spec?.taints).expect("taints");
-    let (initialisation, others): (Vec<_>, Vec<_>) =
+    let (initialization, others): (Vec<_>, Vec<_>) =
         taints.into_iter().partition(|taint| taint.key == "node.cloudprovider.kubernetes.io/uninitialized");
-    assert!(!initialisation.is_empty() && !others.is_empty(), "{initialisation:?} {others:?}");
-    assert!(!may_patch(&own, "node-a", "", &json!({"spec": {"taints": null}})).await, "another's taint");
-    let initialised = json!({
+    assert!(!initialization.is_empty() && !others.is_empty(), "{initialization:?} {others:?}");
+    assert!(!may_patch(&own, "node-a", "", &json!({"spec": {"taints": null}})).await, "a taint of another component");
+    let initialized = json!({
         "metadata": {"labels": {"topology.kubernetes.io/zone": "1"}}, "spec": {"providerID": "azure:///a", "taints": others},
     });
-    assert!(may_patch(&own, "node-a", "", &initialised).await && may_patch(&own, "node-a", "status", &addresses).await);
-    assert!(may_tell(&own, "node-a").await);
+    assert!(may_patch(&own, "node-a", "", &initialized).await && may_patch(&own, "node-a", "status", &addresses).await);
+    assert!(may_create_event(&own, "node-a").await);
     assert!(!may_patch(&own, "node-b", "", &zone("2")).await, "another Node");
     assert!(!may_patch(&own, "node-b", "status", &addresses).await, "another Node");
-    assert!(!may_tell(&own, "node-b").await && !may_tell(&unbound, "node-a").await);
+    assert!(!may_create_event(&own, "node-b").await && !may_create_event(&unbound, "node-a").await);
     assert!(!may_patch(&unbound, "node-b", "status", &addresses).await, "a token that names no Node");
 
     for (subresource, patch) in [
@@ -239,5 +240,5 @@ pub(crate) async fn confined(plane: &mut ControlPlane, objects: &Objects) {
         assert!(!may_patch(&own, "node-a", subresource, &patch).await, "{patch}");
     }
     let node = objects.node("node-b").await.expect("node-b");
-    assert!(node.spec.and_then(|spec| spec.provider_id).is_none(), "nobody has touched it");
+    assert!(node.spec.and_then(|spec| spec.provider_id).is_none(), "node-b was changed");
 }

@@ -1,4 +1,4 @@
-//! Nodes and Services as a kubelet and a user would make them, and questions about them.
+//! Nodes and Services as a kubelet and a user create them, and reads of their state.
 
 use cloud_controller_manager::{controllers::service::conditions, node::condition_status};
 use k8s_openapi::api::{
@@ -18,7 +18,7 @@ pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uniniti
 pub(crate) const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub(crate) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// The objects of one cluster, through the administrator's eyes.
+/// Objects of one cluster, accessed as administrator.
 pub(crate) struct Objects {
     pub(crate) nodes: Api<Node>,
     pub(crate) services: Api<Service>,
@@ -46,7 +46,7 @@ impl Objects {
         self.set_ready(name, "True").await;
     }
 
-    /// Registers a Node that somebody else has described, with what its kubelet tells of it.
+    /// Registers a prepared Node with the `nodeInfo` of its status.
     pub(crate) async fn register(&self, node: &Node) {
         let name = node.metadata.name.clone().expect("a name");
         self.nodes.create(&PostParams::default(), node).await.expect("node");
@@ -55,8 +55,8 @@ impl Objects {
         self.set_ready(&name, "True").await;
     }
 
-    pub(crate) async fn until_initialised(&self, name: &str) {
-        eventually(&format!("{name} is initialised"), SOON, async || {
+    pub(crate) async fn until_initialized(&self, name: &str) {
+        eventually(&format!("{name} is initialized"), SOON, async || {
             self.node(name).await.is_some_and(|node| !has_taint(&node, UNINITIALIZED))
         })
         .await;
@@ -73,15 +73,15 @@ impl Objects {
         eventually(&format!("{name} is gone"), SOON, async || self.node(name).await.is_none()).await;
     }
 
-    /// Waits until the Node has (or has no more) the taint.
-    pub(crate) async fn until_tainted(&self, name: &str, key: &str, wanted: bool) {
-        eventually(&format!("{name}: taint {key} is {wanted}"), SOON, async || {
-            self.node(name).await.is_some_and(|node| has_taint(&node, key) == wanted)
+    /// Waits until the Node has the taint, or no longer has it.
+    pub(crate) async fn until_tainted(&self, name: &str, key: &str, is_tainted: bool) {
+        eventually(&format!("{name}: taint {key} is {is_tainted}"), SOON, async || {
+            self.node(name).await.is_some_and(|node| has_taint(&node, key) == is_tainted)
         })
         .await;
     }
 
-    /// Reports the Ready condition as a kubelet (or its absence) does.
+    /// Writes the Ready condition as the kubelet does, or as the node controller does for a silent kubelet.
     pub(crate) async fn set_ready(&self, name: &str, status: &str) {
         let now = "2026-01-01T00:00:00Z";
         let condition = json!({"type": "Ready", "status": status, "reason": "Test", "message": "",
@@ -119,7 +119,7 @@ impl Objects {
     }
 
     pub(crate) async fn patch_service(&self, name: &str, patch: Value) {
-        // The manager may be patching it as well, which older servers answer with a conflict.
+        // The manager may patch the Service, too. Older API servers then return a conflict.
         eventually("the Service is patched", SOON, async || {
             self.services.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.is_ok()
         })
@@ -134,7 +134,7 @@ impl Objects {
         self.services.get_opt(name).await.ok().flatten()
     }
 
-    /// Addresses in the Service's status.
+    /// Returns the addresses in the status of the Service.
     pub(crate) async fn ingress(&self, name: &str) -> Vec<String> {
         let status = self.service(name).await.and_then(|service| service.status);
         let ingress = status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
@@ -149,7 +149,7 @@ impl Objects {
         eventually(&format!("service {name} is gone"), SOON, async || self.service(name).await.is_none()).await;
     }
 
-    /// Removes what a scenario left, so that the next one starts on an empty cluster.
+    /// Deletes the objects of the last scenario.
     pub(crate) async fn clear(&self) {
         for service in self.services.list(&Default::default()).await.expect("services") {
             let name = service.metadata.name.unwrap_or_default();
@@ -162,7 +162,7 @@ impl Objects {
         for node in self.nodes.list(&Default::default()).await.expect("nodes") {
             self.nodes.delete(&node.metadata.name.unwrap_or_default(), &DeleteParams::default()).await.ok();
         }
-        // A manager that was killed has not released its lease: the next one would wait until it has expired.
+        // A killed manager has not released its Lease: the next manager would wait until it expires.
         let leases: Api<Lease> = Api::namespaced(self.nodes.clone().into_client(), "kube-system");
         leases.delete("cloud-controller-manager", &DeleteParams::default()).await.ok();
     }
@@ -177,7 +177,7 @@ pub(crate) fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str)
 }
 
-/// Why the Service is served or not, in the controller's word.
+/// Returns the reason of the condition that the service controller writes.
 pub(crate) fn condition_reason(service: &Service) -> Option<String> {
     conditions::current(service).map(|condition| condition.reason.clone())
 }

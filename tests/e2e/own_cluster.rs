@@ -1,7 +1,7 @@
 //! `make e2e-azure`: the Service and Node scenarios on a cluster that a kubeconfig names, on the Azure that an `azure.json` names.
 //!
-//! `shadow`, beside the cloud-controller-manager of the cluster: nothing is written. `class`: Services of a load-balancer class of its own, in
-//! a namespace of its own, both of which are removed at the end.
+//! `shadow` runs next to the cloud-controller-manager of the cluster and writes nothing. `class` creates Services of a load-balancer class
+//! of its own in a namespace of its own, and removes both at the end.
 
 use std::{
     collections::BTreeSet,
@@ -36,20 +36,20 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    azure::{Azure, initialised},
+    azure::{Azure, initialized},
     control_plane::{self, ControlPlane, Process, free_port},
     objects::{Objects, UNINITIALIZED, has_taint, label},
     support::{SOON, binary, eventually},
 };
 
-/// Names the kubeconfig of the cluster. Where it is set, the suite consists of the scenarios of this file.
+/// Environment variable with the kubeconfig of the cluster. If it is set, the suite consists of the scenarios of this file.
 pub(crate) const KUBECONFIG: &str = "E2E_AZURE_KUBECONFIG";
 const CONFIG: &str = "E2E_AZURE_CONFIG";
 const MODE: &str = "E2E_AZURE_MODE";
-/// Flags of the manager that the cluster has, separated by spaces.
+/// Environment variable with the flags of the manager of the cluster, separated by spaces.
 const FLAGS: &str = "E2E_AZURE_FLAGS";
 
-/// Load balancers of a real Azure take their time.
+/// Time limit for load balancers of a real Azure.
 const LATER: Duration = Duration::from_secs(600);
 
 pub(crate) type OwnScenario = for<'a> fn(&'a OwnCluster) -> futures::future::BoxFuture<'a, ()>;
@@ -60,16 +60,16 @@ const SHADOW: &[(&str, OwnScenario)] = &[
 ];
 const CLASS: &[(&str, OwnScenario)] = &[("own_class::services", |cluster| own_class(cluster).boxed())];
 
-/// The scenarios of the mode that is set.
+/// Returns the scenarios of the mode in the environment.
 pub(crate) fn scenarios() -> &'static [(&'static str, OwnScenario)] {
     match env::var(MODE).as_deref() {
         Ok("class") => CLASS,
         Ok("shadow") | Err(_) => SHADOW,
-        Ok(other) => panic!("{MODE}={other}: shadow and class are the modes"),
+        Ok(other) => panic!("{MODE}={other}: expected shadow or class"),
     }
 }
 
-/// A cluster that exists.
+/// Existing cluster.
 pub(crate) struct OwnCluster {
     kubeconfig: PathBuf,
     config: PathBuf,
@@ -77,7 +77,7 @@ pub(crate) struct OwnCluster {
 }
 
 impl OwnCluster {
-    /// The cluster that the environment names.
+    /// Returns the cluster that the environment names.
     pub(crate) fn from_environment() -> Self {
         let path = |name: &str| PathBuf::from(env::var_os(name).unwrap_or_else(|| panic!("{name} is not set")));
         let flags = env::var(FLAGS).unwrap_or_default();
@@ -92,18 +92,18 @@ impl OwnCluster {
         command
     }
 
-    /// Exit code and output of a command of the program.
+    /// Runs a command of the program, and returns its exit code and output.
     fn run(&self, words: &[&str]) -> (Option<i32>, String) {
-        let done = self.command(words).stdin(Stdio::null()).output().expect("the command runs");
-        let text = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        (done.status.code(), text)
+        let output = self.command(words).stdin(Stdio::null()).output().expect("the command runs");
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (output.status.code(), text)
     }
 
     async fn client(&self) -> Client {
         control_plane::client(&self.kubeconfig).await
     }
 
-    /// The provider at work as in a shadow manager: nothing but reads leaves.
+    /// Opens a session of the provider as a shadow manager does: it sends only reads.
     async fn session(&self) -> Session {
         let environment = env::vars().collect::<std::collections::BTreeMap<_, _>>();
         let loader = ConfigLoader {
@@ -129,47 +129,47 @@ impl OwnCluster {
     }
 }
 
-/// Each initialised Node is what this program would have made of it.
+/// Each initialized Node has the labels, addresses and provider ID that this program would write.
 async fn shadow_nodes(cluster: &OwnCluster) {
     let nodes: Api<Node> = Api::all(cluster.client().await);
     let all = nodes.list(&Default::default()).await.expect("nodes").items;
-    let initialised: Vec<Arc<Node>> = all.into_iter().filter(|node| !has_taint(node, UNINITIALIZED)).map(Arc::new).collect();
-    assert!(!initialised.is_empty(), "the cluster has no initialised Node");
+    let initialized: Vec<Arc<Node>> = all.into_iter().filter(|node| !has_taint(node, UNINITIALIZED)).map(Arc::new).collect();
+    assert!(!initialized.is_empty(), "the cluster has no initialized Node");
     let session = cluster.session().await;
-    let answers = session.instances.instance_metadata_batch(&initialised).await;
+    let results = session.instances.instance_metadata_batch(&initialized).await;
     let mut differences = Vec::new();
-    for (node, answer) in initialised.iter().zip(answers) {
+    for (node, result) in initialized.iter().zip(results) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let found = match answer {
-            Ok(Some(found)) => found,
+        let metadata = match result {
+            Ok(Some(metadata)) => metadata,
             Ok(None) => continue,
             Err(error) => {
                 differences.push(format!("{name}: {error}"));
                 continue;
             }
         };
-        let mut compare = |what: &str, cluster: Option<&str>, ours: &str| {
+        let mut compare = |field: &str, cluster: Option<&str>, ours: &str| {
             if cluster.unwrap_or_default() != ours {
-                differences.push(format!("{name}: {what} is {cluster:?}, this program has {ours:?}"));
+                differences.push(format!("{name}: {field} is {cluster:?}, this program has {ours:?}"));
             }
         };
-        compare("providerID", provider_id(node), &found.provider_id);
-        compare("zone", label(node, "topology.kubernetes.io/zone"), &found.zone);
-        compare("region", label(node, "topology.kubernetes.io/region"), &found.region);
-        compare("instance type", label(node, "node.kubernetes.io/instance-type"), &found.instance_type);
+        compare("providerID", provider_id(node), &metadata.provider_id);
+        compare("zone", label(node, "topology.kubernetes.io/zone"), &metadata.zone);
+        compare("region", label(node, "topology.kubernetes.io/region"), &metadata.region);
+        compare("instance type", label(node, "node.kubernetes.io/instance-type"), &metadata.instance_type);
         let status = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
-        let shown: BTreeSet<String> = status.iter().map(|one| format!("{} {}", one.type_, one.address)).collect();
-        for address in &found.node_addresses {
+        let addresses: BTreeSet<String> = status.iter().map(|entry| format!("{} {}", entry.type_, entry.address)).collect();
+        for address in &metadata.node_addresses {
             let text = format!("{} {}", address.type_, address.address);
-            if !shown.contains(&text) {
-                differences.push(format!("{name}: the address {text} is missing; there are {shown:?}"));
+            if !addresses.contains(&text) {
+                differences.push(format!("{name}: the address {text} is missing; the Node has {addresses:?}"));
             }
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// A manager with this configuration would write nothing: by `plan`, and by the report of a shadow manager.
+/// A manager with this configuration would write nothing, according to `plan` and to the report of a shadow manager.
 async fn shadow_services(cluster: &OwnCluster) {
     let (code, text) = cluster.run(&["plan", "--all", "--report"]);
     assert_eq!(
@@ -184,8 +184,8 @@ async fn shadow_services(cluster: &OwnCluster) {
     let mut shadow = Process(command.spawn().expect("the shadow manager starts"));
     let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("client");
     eventually("the shadow manager is ready", LATER, async || {
-        let answer = client.get(format!("https://127.0.0.1:{port}/readyz")).send().await;
-        answer.is_ok_and(|answer| answer.status().is_success())
+        let response = client.get(format!("https://127.0.0.1:{port}/readyz")).send().await;
+        response.is_ok_and(|response| response.status().is_success())
     })
     .await;
     assert!(shadow.0.try_wait().expect("wait").is_none(), "the shadow manager ended");
@@ -193,7 +193,7 @@ async fn shadow_services(cluster: &OwnCluster) {
 
 const INTERNAL: &str = "service.beta.kubernetes.io/azure-load-balancer-internal";
 
-/// Services of a class of its own, from their creation to their deletion.
+/// Creates, changes and deletes Services of a class of its own.
 async fn own_class(cluster: &OwnCluster) {
     let client = cluster.client().await;
     let name = format!("ccm-e2e-{}", std::process::id());
@@ -210,8 +210,8 @@ async fn own_class(cluster: &OwnCluster) {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let manager = Process(command.spawn().expect("the manager starts"));
-    let ended = AssertUnwindSafe(live_and_die(&services, &class)).catch_unwind().await;
-    // Also after a failure: what the manager made goes with the Services.
+    let ended = AssertUnwindSafe(create_and_change_services(&services, &class)).catch_unwind().await;
+    // Also after a failure: deleting the Services deletes their Azure resources.
     remove_services(&services).await;
     drop(manager);
     namespaces.delete(&name, &DeleteParams::default()).await.ok();
@@ -220,7 +220,7 @@ async fn own_class(cluster: &OwnCluster) {
     }
 }
 
-async fn live_and_die(services: &Api<Service>, class: &str) {
+async fn create_and_change_services(services: &Api<Service>, class: &str) {
     for (name, annotations) in [("public", json!({})), ("internal", json!({INTERNAL: "true"}))] {
         let service: Service = serde_json::from_value(json!({
             "metadata": {"name": name, "annotations": annotations},
@@ -228,10 +228,10 @@ async fn live_and_die(services: &Api<Service>, class: &str) {
                      "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]},
         }))
         .expect("a Service");
-        let made = services.create(&PostParams::default(), &service).await.expect("the Service");
-        let kept = made.spec.and_then(|spec| spec.load_balancer_class);
+        let created = services.create(&PostParams::default(), &service).await.expect("the Service");
+        let stored_class = created.spec.and_then(|spec| spec.load_balancer_class);
         assert_eq!(
-            kept.as_deref(),
+            stored_class.as_deref(),
             Some(class),
             "the API server drops loadBalancerClass: Kubernetes 1.24 or newer is needed"
         );
@@ -260,19 +260,19 @@ async fn remove_services(services: &Api<Service>) {
     }
     for name in ["public", "internal"] {
         let condition = format!("{name} is gone");
-        let gone =
+        let deletion =
             eventually(&condition, LATER, async || services.get_opt(name).await.is_ok_and(|service| service.is_none()));
-        if AssertUnwindSafe(gone).catch_unwind().await.is_err() {
-            eprintln!("Service {name} is still there, with what it has in Azure: look at its events");
+        if AssertUnwindSafe(deletion).catch_unwind().await.is_err() {
+            eprintln!("Service {name} still exists, with its Azure resources: read its events");
         }
     }
 }
 
-/// The target as somebody runs it, on a cluster with a manager of its own: in both modes, as a process of its own.
-pub(crate) async fn as_the_target_runs_it(plane: &mut ControlPlane, objects: &Objects) {
+/// Runs `make e2e-azure` in both modes, as a process of its own, on a cluster that has a manager.
+pub(crate) async fn both_modes(plane: &mut ControlPlane, objects: &Objects) {
     let azure = Azure::start(plane, "own-cluster").await;
     let incumbent = azure.manager_with_only(plane, "incumbent", &["--configure-cloud-routes=false"]).await;
-    initialised(&azure, objects).await;
+    initialized(&azure, objects).await;
     objects.add_service("web").await;
     let kubeconfig = plane.folder().join("admin.kubeconfig");
     let written = azure.writes();
@@ -286,10 +286,14 @@ pub(crate) async fn as_the_target_runs_it(plane: &mut ControlPlane, objects: &Ob
         assert!(!code && text.contains("Kubernetes 1.24 or newer is needed"), "{text}");
         return;
     }
-    let balancers = azure.world.azure().documents_of("Microsoft.Network/loadBalancers").len();
+    let balancers = azure.simulation.azure().documents_of("Microsoft.Network/loadBalancers").len();
     let (code, text) = target(&azure, &kubeconfig, "class").await;
     assert!(code && text.contains("1 passed"), "{text}");
-    assert_eq!(azure.world.azure().documents_of("Microsoft.Network/loadBalancers").len(), balancers, "something is left");
+    assert_eq!(
+        azure.simulation.azure().documents_of("Microsoft.Network/loadBalancers").len(),
+        balancers,
+        "the class mode left a load balancer"
+    );
     assert!(!objects.ingress("web").await.is_empty(), "the Service of the cluster was touched");
 }
 
@@ -297,6 +301,9 @@ async fn target(azure: &Azure, kubeconfig: &Path, mode: &str) -> (bool, String) 
     let mut command = tokio::process::Command::new(env::current_exe().expect("the suite"));
     command.env(KUBECONFIG, kubeconfig).env(CONFIG, &azure.config).env(MODE, mode).env("SSL_CERT_FILE", &azure.ca_file);
     command.env(FLAGS, "--configure-cloud-routes=false").kill_on_drop(true);
-    let done = tokio::time::timeout(SOON * 4, command.output()).await.expect("the suite ends in time").expect("it runs");
-    (done.status.success(), [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
+    let output = tokio::time::timeout(SOON * 4, command.output()).await.expect("the suite ends in time").expect("it runs");
+    (
+        output.status.success(),
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat(),
+    )
 }

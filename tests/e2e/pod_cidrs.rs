@@ -15,7 +15,7 @@ use crate::{
     support::{Manager, SOON, eventually},
 };
 
-/// Old API servers keep one family of a Node's CIDRs only.
+/// Returns the number of address families and the flags. Old API servers store only one family of a Node's CIDRs.
 fn flags(plane: &ControlPlane) -> (usize, [&'static str; 3]) {
     let (families, clusters) = match plane.is_real() {
         true => (1, "--cluster-cidr=10.244.0.0/22"),
@@ -24,7 +24,7 @@ fn flags(plane: &ControlPlane) -> (usize, [&'static str; 3]) {
     (families, ["--allocate-node-cidrs=true", clusters, "--leader-elect=false"])
 }
 
-/// A Node as kubelet registers it where nobody has given it pod CIDRs.
+/// Returns a Node as the kubelet registers it, without pod CIDRs.
 fn bare(name: &str) -> Node {
     let node = json!({
         "metadata": {"name": name},
@@ -43,9 +43,9 @@ async fn cidrs(objects: &Objects, name: &str) -> Vec<String> {
     listed
 }
 
-/// Blocks of both families for each Node, then routes to them; a killed manager's successor goes on; the block of a Node that goes is
-/// given again.
-pub(crate) async fn given_out(plane: &mut ControlPlane, objects: &Objects) {
+/// Each Node gets blocks of both families, then routes to them. The successor of a killed manager continues. The blocks of a deleted Node
+/// are allocated again.
+pub(crate) async fn allocated(plane: &mut ControlPlane, objects: &Objects) {
     let names = ["pod-a", "pod-b", "pod-c", "pod-d", "pod-e"];
     let cloud = Cloud::new(plane.folder(), "pod-cidrs").with_instances(&names);
     let (families, flags) = flags(plane);
@@ -53,36 +53,39 @@ pub(crate) async fn given_out(plane: &mut ControlPlane, objects: &Objects) {
     for name in &names[..3] {
         objects.register(&bare(name)).await;
     }
-    let mut taken = BTreeSet::new();
+    let mut allocated_cidrs = BTreeSet::new();
     for name in &names[..3] {
         has_route(objects, name).await;
-        taken.extend(cidrs(objects, name).await);
+        allocated_cidrs.extend(cidrs(objects, name).await);
     }
-    assert_eq!(taken.len(), 3 * families, "{taken:?}");
-    eventually("there is a route to each", SOON, async || cloud.made("routes").len() == 3 * families).await;
+    assert_eq!(allocated_cidrs.len(), 3 * families, "{allocated_cidrs:?}");
+    eventually("there is a route to each", SOON, async || cloud.resources("routes").len() == 3 * families).await;
     manager.kill();
 
     let _manager = Manager::start(plane, "manager-a", cloud.path(), &flags).await;
     objects.register(&bare(names[3])).await;
     has_route(objects, names[3]).await;
     let last = cidrs(objects, names[3]).await;
-    assert!(last.len() == families && last.iter().all(|cidr| !taken.contains(cidr)), "{last:?} {taken:?}");
+    assert!(
+        last.len() == families && last.iter().all(|cidr| !allocated_cidrs.contains(cidr)),
+        "{last:?} {allocated_cidrs:?}"
+    );
 
-    // Four /24 are all that a /22 has.
+    // A /22 has four /24 blocks.
     objects.register(&bare(names[4])).await;
     let events: Api<Event> = Api::all(plane.admin().await);
-    eventually("the Node says that nothing is left", SOON, async || {
-        let told = events.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-        told.iter().any(|event| {
+    eventually("an event reports that no block is free", SOON, async || {
+        let events = events.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        events.iter().any(|event| {
             event.reason.as_deref() == Some("CIDRNotAvailable") && event.involved_object.name.as_deref() == Some(names[4])
         })
     })
     .await;
     assert!(cidrs(objects, names[4]).await.is_empty());
-    let gone = cidrs(objects, names[0]).await;
+    let freed = cidrs(objects, names[0]).await;
     objects.delete_node(names[0]).await;
     has_route(objects, names[4]).await;
-    assert_eq!(cidrs(objects, names[4]).await[0], gone[0]);
+    assert_eq!(cidrs(objects, names[4]).await[0], freed[0]);
 }
 
 async fn has_route(objects: &Objects, name: &str) {
@@ -90,7 +93,7 @@ async fn has_route(objects: &Objects, name: &str) {
     objects.until_routed(name).await;
 }
 
-/// Tags of scale sets and availability sets say how large the blocks of their Nodes are.
+/// Tags of scale sets and availability sets set the block size of their Nodes.
 pub(crate) async fn of_azure(plane: &mut ControlPlane, objects: &Objects) {
     let sized = |mut pool: Pool, size: &str| {
         pool.tags.insert("kubernetesNodeCIDRMaskIPV4".to_owned(), size.to_owned());
@@ -110,7 +113,7 @@ pub(crate) async fn of_azure(plane: &mut ControlPlane, objects: &Objects) {
     ];
     let _manager = azure.manager_with(plane, "azure-pod-cidrs", &flags).await;
     let mut sizes = Vec::new();
-    for mut node in azure.world.uninitialized_nodes() {
+    for mut node in azure.simulation.uninitialized_nodes() {
         node.spec.iter_mut().for_each(|spec| (spec.pod_cidr, spec.pod_cidrs) = (None, None));
         objects.register(&node).await;
         let name = node.metadata.name.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A TCP relay that can go dead while its connections stay open, as a broken load balancer or a lost route does: what was sent is
-//! acknowledged and led nowhere.
+//! A TCP relay that can drop all data while its connections remain open, as a broken load balancer or a lost route does: sent data is
+//! acknowledged and discarded.
 
 use std::{
     collections::BTreeMap,
@@ -19,15 +19,15 @@ use tokio::{
     },
 };
 
-/// Which way a dead connection leads nowhere.
+/// Directions in which a dead connection drops data.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Dead {
     Both,
-    /// Requests arrive, answers do not.
-    Answers,
+    /// Requests arrive, responses do not.
+    Responses,
 }
 
-/// A relay. It and its connections end with the runtime.
+/// Handle of a relay. The relay and its connections end with the runtime.
 #[derive(Clone)]
 pub(crate) struct Relay {
     shared: Arc<Shared>,
@@ -37,21 +37,20 @@ pub(crate) struct Relay {
 #[derive(Default)]
 struct Shared {
     connections: Mutex<BTreeMap<usize, Arc<Connection>>>,
-    /// Whether requests and answers of new connections pass.
+    /// Whether requests, and responses, of new connections are dropped.
     cut: [AtomicBool; 2],
 }
 
-/// One connection.
 #[derive(Default)]
 struct Connection {
-    /// Whether requests, and answers, are dropped.
+    /// Whether requests, and responses, are dropped.
     dead: [AtomicBool; 2],
-    /// How many pieces have passed.
-    pieces: AtomicUsize,
+    /// Number of reads, in both directions.
+    reads: AtomicUsize,
 }
 
 impl Relay {
-    /// Relays to `server`.
+    /// Starts a relay to `server`.
     pub(crate) async fn start(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -62,8 +61,8 @@ impl Relay {
                 let Ok((client, _)) = listener.accept().await else { return };
                 let Ok(server) = TcpStream::connect(&server).await else { continue };
                 let connection = Arc::new(Connection::default());
-                for way in 0..2 {
-                    connection.dead[way].store(shared.cut[way].load(SeqCst), SeqCst);
+                for direction in 0..2 {
+                    connection.dead[direction].store(shared.cut[direction].load(SeqCst), SeqCst);
                 }
                 shared.all().insert(number, Arc::clone(&connection));
                 let shared = Arc::clone(&shared);
@@ -76,21 +75,21 @@ impl Relay {
         relay
     }
 
-    /// All connections, and those to come, go dead.
+    /// Drops the data of all current and future connections.
     pub(crate) fn die(&self, dead: Dead) {
         self.shared.cut[0].store(dead == Dead::Both, SeqCst);
         self.shared.cut[1].store(true, SeqCst);
         self.shared.all().values().for_each(|connection| connection.die(dead));
     }
 
-    /// Watches for `time`, then lets all connections there are go dead but the busiest. Those to come work.
+    /// Counts reads for `time`, then kills all current connections except the busiest, and returns their number. New connections work.
     pub(crate) async fn kill_all_but_the_busiest(&self, time: std::time::Duration) -> usize {
-        let pieces = || -> BTreeMap<usize, usize> {
-            self.shared.all().iter().map(|(number, connection)| (*number, connection.pieces.load(SeqCst))).collect()
+        let reads = || -> BTreeMap<usize, usize> {
+            self.shared.all().iter().map(|(number, connection)| (*number, connection.reads.load(SeqCst))).collect()
         };
-        let before = pieces();
+        let before = reads();
         tokio::time::sleep(time).await;
-        let after = pieces();
+        let after = reads();
         let busiest =
             after.iter().max_by_key(|(number, count)| *count - before.get(number).unwrap_or(&0)).map(|(it, _)| *it);
         let all = self.shared.all();
@@ -116,17 +115,17 @@ impl Connection {
         tokio::join!(self.copy(0, from_client, to_server), self.copy(1, from_server, to_client));
     }
 
-    /// Copies until an end closes. What comes while it is dead is read and dropped; an end that closes is then told to nobody.
-    async fn copy(&self, way: usize, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+    /// Copies until an end closes. A dead direction reads and drops data, and does not forward the close.
+    async fn copy(&self, direction: usize, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
         let mut buffer = vec![0; 16 * 1024];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            self.pieces.fetch_add(1, SeqCst);
-            if !self.dead[way].load(SeqCst) && to.write_all(&buffer[..count]).await.is_err() {
+            self.reads.fetch_add(1, SeqCst);
+            if !self.dead[direction].load(SeqCst) && to.write_all(&buffer[..count]).await.is_err() {
                 break;
             }
         }
-        if self.dead[way].load(SeqCst) {
-            // The other way may still be read from; this one stays open.
+        if self.dead[direction].load(SeqCst) {
+            // The other direction may still be read; this one remains open.
             std::future::pending::<()>().await;
         }
     }

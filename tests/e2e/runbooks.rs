@@ -5,21 +5,21 @@
 use std::{env, fs, path::Path, process::Command};
 
 use crate::{
-    azure::{Azure, initialised},
+    azure::{Azure, initialized},
     control_plane::{ADMIN_TOKEN, ControlPlane},
     objects::Objects,
 };
 
-/// What fences say whose commands run here.
+/// First line of the code blocks that run here.
 const FENCE: &str = "```sh example cluster";
 
-/// The commands of a page, block by block.
+/// Returns the code blocks of a page with commands.
 fn blocks(text: &str) -> Vec<String> {
     let parts = text.split(FENCE).skip(1);
     parts.map(|part| part.split("```").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// Runs a block as a reader would; what it says when it fails.
+/// Runs a code block as a reader would, and returns its output.
 fn run(block: &str, kubectl: &Path, kubeconfig: &Path, url: &str) -> Result<String, String> {
     let folder = kubectl.parent().expect("a folder").display().to_string();
     let path = format!("{folder}:{}", env::var("PATH").unwrap_or_default());
@@ -34,7 +34,7 @@ pub(crate) async fn commands_work(plane: &mut ControlPlane, objects: &Objects) {
     let kubectl = env::var("KUBECTL").expect("KUBECTL is not set: run `make test`, or set it to what .ci/kubectl prints");
     let azure = Azure::start(plane, "runbooks").await;
     let manager = azure.manager_with_only(plane, "runbooks", &["--configure-cloud-routes=false"]).await;
-    initialised(&azure, objects).await;
+    initialized(&azure, objects).await;
     objects.add_service("web").await;
     manager.until_ready().await;
 
@@ -42,16 +42,16 @@ pub(crate) async fn commands_work(plane: &mut ControlPlane, objects: &Objects) {
     let pages = fs::read_dir("docs/runbooks").expect("runbooks").map(|entry| entry.expect("an entry").path());
     let pages: Vec<_> = pages.filter(|page| !page.ends_with("README.md")).collect();
     let work = move || {
-        let mut wrong = Vec::new();
+        let mut failures = Vec::new();
         for page in &pages {
             let blocks = blocks(&fs::read_to_string(page).expect("a page"));
             assert!(!blocks.is_empty(), "{} shows no command", page.display());
             let failed = blocks.iter().filter_map(|block| run(block, Path::new(&kubectl), &kubeconfig, &url).err());
-            wrong.extend(failed.map(|problem| format!("{}: {problem}", page.display())));
+            failures.extend(failed.map(|failure| format!("{}: {failure}", page.display())));
         }
-        wrong
+        failures
     };
-    let wrong = tokio::task::spawn_blocking(work).await.expect("the commands run");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let failures = tokio::task::spawn_blocking(work).await.expect("the commands run");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
     objects.remove_service("web").await;
 }

@@ -13,8 +13,8 @@ use tokio::time::{Instant, interval};
 
 use crate::control_plane::{ControlPlane, Process, free_port};
 
-/// Waits until `holds`; fails with `what` after `limit`. Conditions of other processes can only be asked for, so this asks often.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, limit: Duration, mut holds: impl FnMut() -> F) {
+/// Polls `holds` until it returns `true`. Panics with `condition` after `limit`.
+pub(crate) async fn eventually<F: Future<Output = bool>>(condition: &str, limit: Duration, mut holds: impl FnMut() -> F) {
     let deadline = Instant::now() + limit;
     let mut ticks = interval(Duration::from_millis(50));
     while Instant::now() < deadline {
@@ -23,17 +23,17 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, limit: Dura
             return;
         }
     }
-    panic!("not within {limit:?}: {what}");
+    panic!("not within {limit:?}: {condition}");
 }
 
-/// Time for anything that should happen soon, on a machine that may be busy.
+/// Time limit for what happens soon, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(45);
 
-/// A manager process.
+/// Process of a manager.
 pub(crate) struct Manager {
     process: Process,
     host: String,
-    /// Its secure port.
+    /// Secure port.
     pub(crate) port: u16,
     log: PathBuf,
 }
@@ -45,12 +45,12 @@ impl Manager {
         Self::start_with(plane, name, &kubeconfig, cloud, flags)
     }
 
-    /// The same with a kubeconfig at hand.
+    /// Starts the built binary with the fake provider and an existing kubeconfig.
     pub(crate) fn start_with(plane: &ControlPlane, name: &str, kubeconfig: &Path, cloud: &Path, flags: &[&str]) -> Self {
         Self::of(plane, name, "fake", kubeconfig, cloud, flags, &[])
     }
 
-    /// The same with the azure provider. `cloud`: the configuration, and the certificate authority, which alone it trusts.
+    /// Starts the built binary with the azure provider. `cloud` names the configuration file and the only trusted certificate authority.
     pub(crate) fn start_azure(
         plane: &ControlPlane,
         name: &str,
@@ -70,9 +70,9 @@ impl Manager {
         flags: &[&str],
         environment: &[(&str, &Path)],
     ) -> Self {
-        let given = |name: &str| flags.iter().rev().find_map(|flag| flag.strip_prefix(name));
-        let host = given("--bind-address=").unwrap_or("127.0.0.1").to_owned();
-        let port = given("--secure-port=").map_or_else(free_port, |port| port.parse().expect("a port"));
+        let flag_value = |name: &str| flags.iter().rev().find_map(|flag| flag.strip_prefix(name));
+        let host = flag_value("--bind-address=").unwrap_or("127.0.0.1").to_owned();
+        let port = flag_value("--secure-port=").map_or_else(free_port, |port| port.parse().expect("a port"));
         let log = plane.folder().join(format!("{name}-{port}.log"));
         let file = || fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
         let mut command = Command::new(binary());
@@ -88,7 +88,7 @@ impl Manager {
         Self { process: Process(child), host, port, log }
     }
 
-    /// The address of its secure port.
+    /// Returns the bind address of the secure port.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
@@ -99,19 +99,19 @@ impl Manager {
         assert!(status.success(), "kill failed");
     }
 
-    /// Sends SIGTERM and waits for an orderly end.
+    /// Sends SIGTERM and waits for exit code 0.
     pub(crate) async fn stop(mut self) {
         self.terminate();
         assert!(self.ended(SOON).await.success(), "{}", self.log_text());
     }
 
-    /// Sends SIGKILL and reaps it.
+    /// Sends SIGKILL and waits for the exit.
     pub(crate) fn kill(mut self) {
         self.process.0.kill().expect("kill");
         self.process.0.wait().expect("wait");
     }
 
-    /// Waits for its end.
+    /// Waits for the exit of the process.
     pub(crate) async fn ended(&mut self, limit: Duration) -> ExitStatus {
         let deadline = Instant::now() + limit;
         let mut ticks = interval(Duration::from_millis(10));
@@ -124,7 +124,7 @@ impl Manager {
         panic!("the manager did not end within {limit:?}\n{}", self.log_text());
     }
 
-    /// Whether it still runs.
+    /// Returns `true` if the process has not exited.
     pub(crate) fn is_running(&mut self) -> bool {
         self.process.0.try_wait().expect("wait").is_none()
     }
@@ -137,40 +137,40 @@ impl Manager {
         eventually("the manager is ready", SOON, async || self.is_ready().await).await;
     }
 
-    /// GET of a path on its secure port: status and body. `None` when it does not answer.
+    /// Sends a GET request to the secure port and returns status and body, or `None` without a response.
     pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> Option<(u16, String)> {
         let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("client");
         let mut request = client.get(format!("https://{}:{}{path}", self.host, self.port));
         if let Some(token) = token {
             request = request.bearer_auth(token);
         }
-        let answer = request.send().await.ok()?;
-        let status = answer.status().as_u16();
-        Some((status, answer.text().await.ok()?))
+        let response = request.send().await.ok()?;
+        let status = response.status().as_u16();
+        Some((status, response.text().await.ok()?))
     }
 
-    /// Its secure port.
+    /// Returns the URL of the secure port.
     pub(crate) fn url(&self) -> String {
         format!("https://{}:{}", self.host, self.port)
     }
 
-    /// What it logged.
+    /// Returns the log of the process.
     pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
 
-/// Names another program to test than the one that is built with the tests: `make shipped` names that of the image.
+/// Environment variable with the path of the program under test. `make shipped` sets it to the program of the image.
 const SHIPPED: &str = "CCM_BINARY";
 
-/// Path of the program under test.
+/// Returns the path of the program under test.
 pub(crate) fn binary() -> &'static str {
     static PATH: LazyLock<String> =
         LazyLock::new(|| env::var(SHIPPED).unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned()));
     &PATH
 }
 
-/// Whether that is the program of the image.
+/// Returns `true` if the program under test is that of the image.
 pub(crate) fn is_shipped() -> bool {
     env::var_os(SHIPPED).is_some()
 }

@@ -1,6 +1,6 @@
-//! Admission webhooks on a real API server, as the component ships them: a replica that never leads serves them with a certificate of its
-//! own, whose authority it writes; Services are warned about and refused, PersistentVolumes refused; and without any replica nothing is in
-//! the way.
+//! Admission webhooks on a real API server with the shipped manifests: a replica that never leads serves them with its own certificate, and
+//! writes the certificate authority into the configurations. Services get warnings and denials, PersistentVolumes denials. Without a
+//! replica, all requests are admitted.
 
 use cloud_controller_manager::runtime::yaml;
 use http_body_util::BodyExt;
@@ -29,7 +29,7 @@ const SERVICE: &str = "cloud-controller-manager-webhook";
 const TIMEOUT: &str = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout";
 const MISSPELT: &str = "service.beta.kubernetes.io/azure-load-balancer-internl";
 
-/// What the component ships, on the port of the test: nobody routes to Services here, but names behind them are looked up.
+/// Creates the shipped objects with the port of the test. Services have no routing here, but the API server resolves an external name.
 async fn install(
     plane: &ControlPlane,
     admin: &Client,
@@ -57,17 +57,18 @@ fn configuration<K: serde::de::DeserializeOwned>(file: &str, port: u16) -> K {
     serde_json::from_value(configuration).expect("a configuration")
 }
 
-/// A Lease that somebody else holds for as long as the test runs.
-async fn hold_lease(admin: &Client) {
+/// Writes a Lease of another holder that lasts as long as the test.
+async fn write_foreign_lease(admin: &Client) {
     let leases: Api<Lease> = Api::namespaced(admin.clone(), "kube-system");
     let now = MicroTime(cloud_controller_manager::runtime::clock::Clock::System.wall());
-    let spec = json!({"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now});
+    let spec =
+        json!({"holderIdentity": "another-holder", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now});
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME}, "spec": spec});
     leases.patch(NAME, &PatchParams::apply("e2e").force(), &Patch::Apply(lease)).await.expect("the Lease");
 }
 
-/// What is said to somebody who would create this Service: status, warnings, message.
-async fn tried(admin: &Client, annotations: Value) -> (u16, Vec<String>, String) {
+/// Creates a Service as a dry run, and returns status, warnings and message of the response.
+async fn dry_run_create(admin: &Client, annotations: Value) -> (u16, Vec<String>, String) {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "annotations": annotations},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
@@ -76,7 +77,7 @@ async fn tried(admin: &Client, annotations: Value) -> (u16, Vec<String>, String)
         .header("content-type", "application/json")
         .body(kube::client::Body::from(service.to_string().into_bytes()))
         .expect("a request");
-    let response = admin.send(request).await.expect("an answer");
+    let response = admin.send(request).await.expect("a response");
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let warnings = headers.get_all("warning").iter().map(|value| value.to_str().unwrap_or_default().to_owned()).collect();
     let body = response.into_body().collect().await.expect("a body").to_bytes();
@@ -84,7 +85,7 @@ async fn tried(admin: &Client, annotations: Value) -> (u16, Vec<String>, String)
     (status, warnings, body["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A volume that somebody makes by hand for this disk, as the API server answers it.
+/// Creates a volume for this disk, and returns the stored object or the error of the API server.
 async fn volume(volumes: &Api<PersistentVolume>, name: &str, disk: &str) -> Result<PersistentVolume, String> {
     let volume = json!({"metadata": {"name": name}, "spec": {
         "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
@@ -94,17 +95,17 @@ async fn volume(volumes: &Api<PersistentVolume>, name: &str, disk: &str) -> Resu
     volumes.create(&PostParams::default(), &volume).await.map_err(|error| error.to_string())
 }
 
-async fn a_volume_without_its_disk_is_refused(volumes: &Api<PersistentVolume>, azure: &Azure) {
-    let missing = azure.world.topology().group_id().resource("Microsoft.Compute/disks", &["missing"]).to_string();
+async fn check_volume_without_disk_is_refused(volumes: &Api<PersistentVolume>, azure: &Azure) {
+    let missing = azure.simulation.topology().group_id().resource("Microsoft.Compute/disks", &["missing"]).to_string();
     let refused = volume(volumes, "missing", &missing).await.expect_err("there is no such disk");
     assert!(refused.contains("pv-labeler.cloud-controller-manager.k8s.io"), "{refused}");
 }
 
-pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
+pub(crate) async fn services_are_reviewed(plane: &mut ControlPlane) {
     let admin = plane.admin().await;
     let port = free_port();
     let (configurations, mutating) = install(plane, &admin, port).await;
-    hold_lease(&admin).await;
+    write_foreign_lease(&admin).await;
     let azure = Azure::start(plane, "webhooks").await;
     let port_flag = format!("--webhook-secure-port={port}");
     let flags = [
@@ -115,39 +116,41 @@ pub(crate) async fn services_are_judged(plane: &mut ControlPlane) {
         &port_flag,
     ];
     let manager = azure.manager_with_only(plane, "webhooks", &flags).await;
-    eventually("the authority is written into both", SOON, async || {
+    eventually("both configurations have the certificate authority", SOON, async || {
         let validating = configurations.get(NAME).await.expect("the configuration").webhooks.unwrap_or_default();
         let mutating = mutating.get(NAME).await.expect("the configuration").webhooks.unwrap_or_default();
-        let mut clients =
-            validating.iter().map(|one| &one.client_config).chain(mutating.iter().map(|one| &one.client_config));
+        let mut clients = validating.iter().map(|it| &it.client_config).chain(mutating.iter().map(|it| &it.client_config));
         clients.all(|client| client.ca_bundle.is_some())
     })
     .await;
     manager.until_ready().await;
-    eventually("a bad value is refused", SOON, async || tried(&admin, json!({TIMEOUT: "1"})).await.0 == 403).await;
-    let (_, _, message) = tried(&admin, json!({TIMEOUT: "1"})).await;
+    eventually("a bad value is refused", SOON, async || dry_run_create(&admin, json!({TIMEOUT: "1"})).await.0 == 403).await;
+    let (_, _, message) = dry_run_create(&admin, json!({TIMEOUT: "1"})).await;
     assert!(message.contains("service-validator.cloud-controller-manager.k8s.io") && message.contains(TIMEOUT), "{message}");
-    let (status, warnings, _) = tried(&admin, json!({MISSPELT: "true"})).await;
+    let (status, warnings, _) = dry_run_create(&admin, json!({MISSPELT: "true"})).await;
     assert_eq!((status, warnings.len()), (201, 1), "{warnings:?}");
     assert!(warnings[0].contains(MISSPELT) && warnings[0].contains("azure-load-balancer-internal"), "{warnings:?}");
-    assert_eq!(tried(&admin, json!({TIMEOUT: "5"})).await, (201, Vec::new(), String::new()));
+    assert_eq!(dry_run_create(&admin, json!({TIMEOUT: "5"})).await, (201, Vec::new(), String::new()));
     let (_, metrics) = manager.get("/metrics", Some(ADMIN_TOKEN)).await.expect("metrics");
     let counted = r#"cloud_provider_webhook_request_total{code="200",webhook="service-validator"} "#;
     assert!(metrics.contains(counted), "{metrics}");
     assert!(metrics.contains("leader_election_master_status{name=\"cloud-controller-manager\"} 0"), "it leads");
 
     let volumes: Api<PersistentVolume> = Api::all(admin.clone());
-    a_volume_without_its_disk_is_refused(&volumes, &azure).await;
-    // None is labelled here: the API server that `.ci/envtest` builds (1.20 with Go 1.19) dies of any patch of a webhook.
+    check_volume_without_disk_is_refused(&volumes, &azure).await;
+    // No volume is labeled here: the API server that `.ci/envtest` builds (1.20 with Go 1.19) crashes on any patch of a webhook.
 
     manager.kill();
     let stored =
-        volume(&volumes, "unlabelled", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/data").await;
-    assert_eq!(stored.expect("it is stored").metadata.labels, None, "nobody labels it");
-    volumes.delete("unlabelled", &DeleteParams::default()).await.expect("the volume goes");
-    eventually("nobody is in the way", SOON, async || tried(&admin, json!({TIMEOUT: "1"})).await.0 == 201).await;
-    configurations.delete(NAME, &DeleteParams::default()).await.expect("the configuration goes");
-    mutating.delete(NAME, &DeleteParams::default()).await.expect("the configuration goes");
+        volume(&volumes, "unlabeled", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/data").await;
+    assert_eq!(stored.expect("it is stored").metadata.labels, None, "no webhook labels it");
+    volumes.delete("unlabeled", &DeleteParams::default()).await.expect("the volume is deleted");
+    eventually("the Service is admitted without a replica", SOON, async || {
+        dry_run_create(&admin, json!({TIMEOUT: "1"})).await.0 == 201
+    })
+    .await;
+    configurations.delete(NAME, &DeleteParams::default()).await.expect("the configuration is deleted");
+    mutating.delete(NAME, &DeleteParams::default()).await.expect("the configuration is deleted");
     let services: Api<Service> = Api::namespaced(admin, "kube-system");
-    services.delete(SERVICE, &DeleteParams::default()).await.expect("the Service goes");
+    services.delete(SERVICE, &DeleteParams::default()).await.expect("the Service is deleted");
 }

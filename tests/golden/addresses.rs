@@ -1,4 +1,4 @@
-//! Addresses that Azure chose, matched by the name of who has them: another order of creation leads to others. Pure.
+//! Addresses that Azure assigned, matched by the name of their owner, because they depend on the order of creation. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,45 +6,48 @@ use serde_json::{Value, json};
 
 use crate::golden::{case::State, compare::Difference};
 
-/// Who has which address, as expected and as found, in the course of a case.
+/// Expected and found addresses by owner, during a case.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    given: BTreeMap<String, (String, String)>,
+    by_owner: BTreeMap<String, (String, String)>,
     renames: BTreeMap<String, String>,
 }
 
 impl Addresses {
-    /// Those of the state at the beginning.
+    /// Records the addresses of the initial state.
     pub(crate) fn new(before: &State) -> Self {
-        let given = given(before).into_iter().map(|(key, address)| (key, (address.clone(), address))).collect();
-        Self { given, renames: BTreeMap::new() }
+        let by_owner =
+            addresses_by_owner(before).into_iter().map(|(key, address)| (key, (address.clone(), address))).collect();
+        Self { by_owner, renames: BTreeMap::new() }
     }
 
-    /// Takes the addresses of the next states. Answers who lost an address that it should have kept.
+    /// Records the addresses of the next states. Returns a difference for each owner whose address changed unexpectedly.
     pub(crate) fn advance(&mut self, expected: &State, found: &State) -> Vec<Difference> {
-        let (expected, found) = (given(expected), given(found));
+        let (expected, found) = (addresses_by_owner(expected), addresses_by_owner(found));
         let mut lost = Vec::new();
         for (key, expected) in &expected {
             let Some(found) = found.get(key) else { continue };
-            if let Some((_, kept)) = self.given.get(key).filter(|(before, kept)| before == expected && kept != found) {
+            if let Some((_, previous)) =
+                self.by_owner.get(key).filter(|(before, previous)| before == expected && previous != found)
+            {
                 let path = format!("{key}: its address should not change");
-                lost.push(Difference { path, expected: Some(json!(kept)), found: Some(json!(found)) });
+                lost.push(Difference { path, expected: Some(json!(previous)), found: Some(json!(found)) });
             }
-            self.given.insert(key.clone(), (expected.clone(), found.clone()));
+            self.by_owner.insert(key.clone(), (expected.clone(), found.clone()));
             self.renames.insert(found.clone(), expected.clone());
         }
-        self.given.retain(|key, _| expected.contains_key(key));
+        self.by_owner.retain(|key, _| expected.contains_key(key));
         lost
     }
 
-    /// The expected address for one that was found.
+    /// Returns the expected address for a found address.
     pub(crate) fn rename<'a>(&'a self, found: &'a str) -> &'a str {
         self.renames.get(found).map_or(found, String::as_str)
     }
 
-    /// `found` with the expected addresses.
+    /// Returns `found` with the expected addresses.
     pub(crate) fn rename_all(&self, mut found: State) -> State {
-        for document in found.values_mut().filter(|document| has_given_addresses(document)) {
+        for document in found.values_mut().filter(|document| has_assigned_addresses(document)) {
             self.rename_in(document);
         }
         found
@@ -60,14 +63,14 @@ impl Addresses {
     }
 }
 
-fn has_given_addresses(document: &Value) -> bool {
+fn has_assigned_addresses(document: &Value) -> bool {
     ["loadBalancers", "publicIPAddresses", "networkSecurityGroups"].iter().any(|kind| {
         document["type"].as_str().is_some_and(|found| found.eq_ignore_ascii_case(&format!("Microsoft.Network/{kind}")))
     })
 }
 
-/// Addresses by the id of the public IP or internal frontend that has them.
-fn given(state: &State) -> BTreeMap<String, String> {
+/// Returns addresses by the id of their public IP or internal frontend.
+fn addresses_by_owner(state: &State) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for (id, document) in state {
         if let Some(address) = document["properties"]["ipAddress"].as_str() {

@@ -1,4 +1,4 @@
-//! A golden case as data: the inputs, and what is in Azure and in the cluster after each step. Ids are in full.
+//! A golden case as data: the inputs, and the state of Azure and the cluster after each step. Resource ids are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// ARM documents by lower-cased id.
 pub(crate) type State = BTreeMap<String, Value>;
 
-/// A state from a list of documents.
+/// Builds a state from a list of documents.
 pub(crate) fn state(documents: impl IntoIterator<Item = Value>) -> State {
     documents
         .into_iter()
@@ -17,14 +17,13 @@ pub(crate) fn state(documents: impl IntoIterator<Item = Value>) -> State {
         .collect()
 }
 
-/// One case.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    /// Its folder and name: `azure-lb/external-tcp`.
+    /// Folder and name: `azure-lb/external-tcp`.
     pub(crate) path: String,
-    /// Whether it shows what Go's controllers did, rather than what we say is right.
+    /// Whether the case was recorded from Go's controllers. We wrote the other cases.
     pub(crate) is_recorded: bool,
-    /// What it is about, for choosing cases.
+    /// Subject, for the selection of cases.
     pub(crate) topic: String,
     /// `azure.json`, without endpoints and credentials.
     pub(crate) config: Value,
@@ -36,44 +35,42 @@ pub(crate) struct Case {
     pub(crate) nodes: Vec<Node>,
     /// Documents before the controllers start.
     pub(crate) before: State,
-    /// What happens then.
     pub(crate) steps: Vec<Step>,
 }
 
 impl Case {
-    /// Whether it is about pod routes rather than Services.
+    /// Returns `true` for a case about pod routes, `false` for one about Services.
     pub(crate) fn is_about_routes(&self) -> bool {
         self.topic == "routes"
     }
 }
 
-/// Something that happens, and what it leads to.
+/// Actions, and the state after them.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
-    /// Its name.
     pub(crate) name: String,
-    /// To be done in order.
+    /// Actions in order.
     pub(crate) actions: Vec<Action>,
-    /// Whether a Service fails in it.
+    /// Whether a Service fails in this step.
     pub(crate) expect_failure: bool,
-    /// What Go's controller leaves behind without an owner.
+    /// Leftovers of Go's controller that have no owner.
     pub(crate) oddities: Oddities,
-    /// Documents that somebody else puts in this step.
+    /// Documents that another client writes in this step.
     pub(crate) azure_put: Vec<Value>,
-    /// Ids of documents that somebody else deletes in this step.
+    /// Ids of documents that another client deletes in this step.
     pub(crate) azure_delete: Vec<String>,
-    /// All Nodes after the step, when the step changes them.
+    /// All Nodes after the step, if the step changes them.
     pub(crate) nodes: Option<Vec<Node>>,
     /// All Services after the step, by namespace/name, without status and finalizers.
     pub(crate) services: BTreeMap<String, Service>,
     /// All documents after the step.
     pub(crate) after: State,
-    /// What became of Services (namespace/name) and Nodes (node/name).
+    /// Outcomes of Services (namespace/name) and Nodes (node/name).
     pub(crate) outcomes: BTreeMap<String, Outcome>,
 }
 
 impl Step {
-    /// The Services that fail in this step.
+    /// Returns the keys of the Services that fail in this step.
     pub(crate) fn failing(&self) -> BTreeSet<String> {
         let failed = |outcome: &Outcome| outcome.events.iter().any(|event| event == "Warning SyncLoadBalancerFailed");
         let failing = self.outcomes.iter().filter(|(_, outcome)| self.expect_failure && failed(outcome));
@@ -81,11 +78,11 @@ impl Step {
     }
 }
 
-/// One thing to do.
+/// Action of a step.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub(crate) enum Action {
-    /// Somebody else changes documents.
+    /// Another client changes documents.
     Azure,
     /// Create or update a Service.
     Apply { service: String },
@@ -101,36 +98,37 @@ pub(crate) enum Action {
     EndpointSlice { service: String, nodes: Vec<String> },
     /// Create a Namespace with these labels.
     Namespace { name: String, labels: BTreeMap<String, String> },
-    /// Start the controllers anew, with this merged into their configuration.
+    /// Restart the controllers, with these fields merged into their configuration.
     Restart { config: Value },
-    /// Wait until it is quiet.
+    /// Wait until no more requests arrive.
     Settle,
 }
 
-/// What belongs to nobody any more; cleaning it up at once is right as well.
+/// Resources without an owner. Deleting them at once is valid, too.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(crate) struct Oddities {
     /// `security rule -> address`.
     pub(crate) stale_security_destinations: Vec<String>,
-    /// Ids.
+    /// Resource ids.
     #[serde(rename = "unusedManagedPublicIPs")]
     pub(crate) unused_managed_public_ips: Vec<String>,
 }
 
 impl Oddities {
-    /// Names of security rules, each with a destination that nobody has any more.
+    /// Returns names of security rules, each with a destination that no Service has.
     pub(crate) fn stale(&self) -> impl Iterator<Item = (&str, &str)> {
         self.stale_security_destinations.iter().filter_map(|text| text.split_once(" -> "))
     }
 }
 
-/// What became of a Service or a Node.
+/// Outcome of a step for a Service or a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(crate) struct Outcome {
     /// Whether the object no longer exists.
-    pub(crate) gone: bool,
+    #[serde(rename = "gone")]
+    pub(crate) is_deleted: bool,
     /// `status.loadBalancer`.
     pub(crate) load_balancer: Balancer,
     /// `metadata.finalizers`.
@@ -149,11 +147,9 @@ pub(crate) struct Outcome {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Balancer {
-    /// Addresses.
     pub(crate) ingress: Vec<LoadBalancerIngress>,
 }
 
-/// A condition.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Condition {
     /// `True`, `False`, `Unknown`.

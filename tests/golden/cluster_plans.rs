@@ -1,4 +1,4 @@
-//! `plan --all` on states that Go left: it prints exactly the requests that the manager then sends, and sends none itself.
+//! `plan --all` on final states of Go: it prints exactly the requests that the manager then sends, and sends none itself.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ use crate::golden::{
     stage::Stage,
 };
 
-/// Kind of writes of the record of security rules, which are as many as batches.
+/// Kind of the writes of the record of security rules. Their number depends on the batches.
 const RECORD: &str = "config_map";
 
-/// How often each request is sent: method and path, in lower case where Azure is not particular.
+/// Number of requests by method and path. Paths of Azure are in lower case.
 pub(crate) type Requests = BTreeMap<String, usize>;
 
-/// A plan for everything on this stage, which sends nothing.
+/// Returns the plan of this stage. Checks that planning sends no writes.
 pub(crate) async fn planned(stage: &Stage, config: &Value, flags: &[String]) -> ClusterPlan {
     let mut flags = flags.to_vec();
     flags.push("--dry-run".to_owned());
@@ -47,7 +47,7 @@ pub(crate) fn planned_requests(plan: &ClusterPlan) -> Requests {
     requests
 }
 
-/// What was sent: writes of both sides, but for events, leases and the record of security rules.
+/// Returns the writes to Azure and the API server, without Events, Leases and the record of security rules.
 pub(crate) fn sent(stage: &Stage) -> Requests {
     let mut requests = Requests::new();
     for request in stage.azure().requests() {
@@ -75,9 +75,9 @@ pub(crate) fn sent(stage: &Stage) -> Requests {
     requests
 }
 
-/// Plans, then lets the manager work. Says where the two differ; a plan that announces more to come may be shorter.
+/// Compares a plan with the writes of a manager. A plan that announces later steps may be shorter.
 pub(crate) async fn compare(stage: &Stage, config: &Value, flags: &[String], about: &str) -> Vec<String> {
-    // A plan that finds nobody listening must not be excused by requests of before.
+    // Earlier requests must not count as writes of the manager.
     stage.azure().clear_requests();
     stage.server.clear_requests();
     let plan = planned(stage, config, flags).await;
@@ -125,7 +125,7 @@ async fn a_plan_is_exactly_what_a_take_over_sends() {
     assert!(compared > 200 && with_writes > 10, "{compared} compared, {with_writes} with writes");
 }
 
-/// The printed plan and its exit code; and the same as a report.
+/// Returns the printed plan and the report, each with its exit code.
 async fn printed(stage: &Stage, config: &Value, flags: &[String]) -> [(String, u8); 2] {
     [printed_as(stage, config, flags, false).await, printed_as(stage, config, flags, true).await]
 }
@@ -166,17 +166,17 @@ async fn a_plan_that_cannot_see_everything_says_so_and_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_cannot_be_listed_has_no_plan() {
     let case = case("azure-lb/external-tcp");
-    for (resource, told) in [("services", "cannot list the Services"), ("nodes", "cannot list the Nodes")] {
+    for (resource, message) in [("services", "cannot list the Services"), ("nodes", "cannot list the Nodes")] {
         let stage = Stage::after(case, 0);
         let config = stage.config_after(case, 0);
         stage.server.faults().fail_every(403, move |request| request.resource == resource);
         for (text, code) in printed(&stage, &config, &case.flags).await {
-            assert!(code == 1 && text.starts_with("no plan: ") && text.contains(told), "{code} {text}");
+            assert!(code == 1 && text.starts_with("no plan: ") && text.contains(message), "{code} {text}");
         }
     }
 }
 
-/// A kubeconfig that names another cloud's cluster: nothing is to be done there, which says nothing.
+/// A kubeconfig that names a cluster of another cloud: the plan is empty, but that is no evidence that the cluster is ready to switch.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_of_another_cloud_is_not_ready_to_switch() {
     let case = case("azure-lb/external-tcp");

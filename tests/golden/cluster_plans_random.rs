@@ -1,4 +1,4 @@
-//! `plan --all` on random states: what Go left, changed by others in up to three places.
+//! `plan --all` on random states: Go's final states with up to three external changes.
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
@@ -7,11 +7,11 @@ use crate::golden::{cluster_plans::compare, corpus::cases, seeds, stage::Stage};
 
 const SEEDS: u64 = 50;
 
-/// Numbers that look random and are the same each time.
+/// Deterministic pseudorandom numbers.
 struct Dice(u64);
 
 impl Dice {
-    /// Below `limit`, which is not zero. Numerical Recipes' linear congruential generator, upper bits.
+    /// Returns a number below `limit`, which is not zero: the upper bits of the linear congruential generator of Numerical Recipes.
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % limit
@@ -26,7 +26,7 @@ fn ids(stage: &Stage, kind: &str) -> Vec<String> {
     stage.azure().documents_of(kind).iter().filter_map(|document| document["id"].as_str().map(str::to_owned)).collect()
 }
 
-/// Somebody changes something in Azure or in the cluster. Answers what.
+/// Makes a random external change in Azure or in the cluster, and returns its description.
 fn disturb(stage: &Stage, dice: &mut Dice) -> String {
     let balancers = ids(stage, "Microsoft.Network/loadBalancers");
     let groups = ids(stage, "Microsoft.Network/networkSecurityGroups");
@@ -44,7 +44,7 @@ fn disturb(stage: &Stage, dice: &mut Dice) -> String {
                 of_entry(document, "probes", dice, |probe| probe["properties"]["intervalInSeconds"] = json!(33));
             });
         }),
-        2 => of_one(dice, &groups, "a security rule is gone", |id, dice| {
+        2 => of_one(dice, &groups, "a security rule is deleted", |id, dice| {
             stage.azure().change_document(id, |document| {
                 let rules = document["properties"]["securityRules"].as_array_mut();
                 if let Some(rules) = rules.filter(|rules| !rules.is_empty()) {
@@ -52,17 +52,17 @@ fn disturb(stage: &Stage, dice: &mut Dice) -> String {
                 }
             });
         }),
-        3 => of_one(dice, &services, "a Service is gone without a trace", |service, _| {
-            let (namespace, name) = place(service);
+        3 => of_one(dice, &services, "a Service is deleted without cleanup", |service, _| {
+            let (namespace, name) = namespace_and_name(service);
             stage.server.update_with(&namespace, &name, |service: &mut Service| service.metadata.finalizers = None);
             stage.server.delete::<Service>(&namespace, &name);
         }),
         4 => of_one(dice, &services, "a Service is being deleted", |service, _| {
-            let (namespace, name) = place(service);
+            let (namespace, name) = namespace_and_name(service);
             stage.server.delete::<Service>(&namespace, &name);
         }),
         _ => of_one(dice, &services, "another node port", |service, _| {
-            let (namespace, name) = place(service);
+            let (namespace, name) = namespace_and_name(service);
             stage.server.update_with(&namespace, &name, |service: &mut Service| {
                 let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
                 ports.into_iter().flatten().take(1).for_each(|port| port.node_port = Some(32_123));
@@ -71,12 +71,12 @@ fn disturb(stage: &Stage, dice: &mut Dice) -> String {
     }
 }
 
-fn of_one<T>(dice: &mut Dice, items: &[T], what: &str, change: impl FnOnce(&T, &mut Dice)) -> String {
+fn of_one<T>(dice: &mut Dice, items: &[T], description: &str, change: impl FnOnce(&T, &mut Dice)) -> String {
     match dice.one_of(items) {
         Some(item) => change(item, dice),
         None => return "nothing".to_owned(),
     }
-    what.to_owned()
+    description.to_owned()
 }
 
 fn of_entry(document: &mut Value, list: &str, dice: &mut Dice, change: impl FnOnce(&mut Value)) {
@@ -87,7 +87,7 @@ fn of_entry(document: &mut Value, list: &str, dice: &mut Dice, change: impl FnOn
     }
 }
 
-fn place(service: &Service) -> (String, String) {
+fn namespace_and_name(service: &Service) -> (String, String) {
     let metadata = &service.metadata;
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Differences between two states, each with its place. Pure.
+//! Differences between two states, each with its path. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,14 +10,12 @@ use serde_json::{Map, Value};
 
 use crate::golden::{case::State, normal::normal};
 
-/// A place where two states differ.
+/// Difference between two states at one path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Difference {
-    /// The document's id, then fields, and names in lists.
+    /// Id of the document, then fields and names in lists.
     pub(crate) path: String,
-    /// What should be there.
     pub(crate) expected: Option<Value>,
-    /// What is there.
     pub(crate) found: Option<Value>,
 }
 
@@ -34,7 +32,7 @@ fn brief(text: &str) -> String {
     if short.chars().count() <= SHOWN { short } else { short.chars().take(SHOWN).chain("…".chars()).collect() }
 }
 
-/// Where `found` does not mean the same as `expected`.
+/// Returns the differences in meaning between `expected` and `found`.
 pub(crate) fn differences(expected: &State, found: &State) -> Vec<Difference> {
     let ids: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
     let mut all = Vec::new();
@@ -49,7 +47,7 @@ pub(crate) fn differences(expected: &State, found: &State) -> Vec<Difference> {
     all
 }
 
-/// Adds the places at and below `path` where two values differ. Parts are compared by name.
+/// Adds the differences at and below `path`. List elements are compared by name.
 pub(crate) fn descend(path: &str, expected: Option<&Value>, found: Option<&Value>, all: &mut Vec<Difference>) {
     if expected == found {
         return;
@@ -77,7 +75,7 @@ pub(crate) fn descend(path: &str, expected: Option<&Value>, found: Option<&Value
     }
 }
 
-/// The elements of a list by name or id, if each has one of its own.
+/// Returns the elements of a list by name or id, or `None` unless each has a unique one.
 fn by_name(items: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     let key = |fields: &'_ Map<String, Value>| fields.contains_key("name").then_some("name").or(Some("id"));
     let mut named = BTreeMap::new();

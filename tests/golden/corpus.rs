@@ -1,7 +1,7 @@
-//! Reads the cases from the files beside this one. The encoding is described in `README.md`.
+//! Reads the cases from the files next to this one. `README.md` describes the encoding.
 //!
-//! In: JSON texts. Out: [`Case`]s, or what is wrong with the files: a template that does not exist or that nobody uses, a change of
-//! something that is not there, an unknown field.
+//! Input: JSON texts. Output: [`Case`]s, or the error in the files: a missing or unused template, a change of a missing object, an unknown
+//! field.
 
 use std::{
     cell::RefCell,
@@ -20,23 +20,23 @@ use super::case::{Action, Case, Oddities, Outcome, State, Step, state};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The key that names a template.
+/// Key that names a template.
 const TEMPLATE: &str = "$";
-/// The template that is the same object before the step.
+/// Name of the template for the same object before the step.
 const PREVIOUS: &str = "previous";
 
-/// Cases that were recorded from Go's controllers, and those that we wrote ourselves.
+/// Folders of cases that were recorded from Go's controllers, and of our own.
 const FOLDERS: [&str; 3] = ["azure-lb", "azure-routes", OWN];
-/// The folder of those that we wrote.
+/// Folder of the cases that we wrote.
 const OWN: &str = "own";
 
-/// All cases, by path.
+/// Returns all cases.
 pub(crate) fn cases() -> &'static [Case] {
     static CASES: OnceLock<Vec<Case>> = OnceLock::new();
     CASES.get_or_init(|| load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")).unwrap())
 }
 
-/// The case at `folder/name`.
+/// Returns the case at `folder/name`.
 pub(crate) fn case(path: &str) -> &'static Case {
     cases().iter().find(|case| case.path == path).unwrap_or_else(|| panic!("no golden case {path}"))
 }
@@ -53,7 +53,7 @@ fn load(root: &Path) -> Result<Vec<Case>> {
         }
     }
     match templates.unused().first() {
-        Some(unused) => Err(format!("shared.json: nobody uses {unused:?}")),
+        Some(unused) => Err(format!("shared.json: unused template {unused:?}")),
         None => Ok(cases),
     }
 }
@@ -69,7 +69,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What the files share.
+/// Content of `shared.json`.
 struct Templates {
     prefixes: BTreeMap<String, String>,
     table: BTreeMap<String, Value>,
@@ -84,7 +84,7 @@ struct Shared {
 }
 
 impl Templates {
-    /// From the text of `shared.json`.
+    /// Parses the text of `shared.json`.
     fn new(text: &str) -> Result<Self> {
         let shared: Shared = serde_json::from_str(text).map_err(|error| format!("shared.json: {error}"))?;
         let mut templates = Self { prefixes: shared.prefixes, table: BTreeMap::new(), used: RefCell::default() };
@@ -92,7 +92,7 @@ impl Templates {
         Ok(templates)
     }
 
-    /// A file, ids in full.
+    /// Parses a file, with complete resource ids.
     fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T> {
         let expand =
             |text: String, (short, long): (&String, &String)| text.replace(&format!("\"{short}"), &format!("\"{long}"));
@@ -100,7 +100,7 @@ impl Templates {
         serde_json::from_str(&canonical::expand(&text)).map_err(|error| error.to_string())
     }
 
-    /// `value` with every template in it filled in.
+    /// Returns `value` with all templates replaced.
     fn decode(&self, value: &Value, previous: Option<&Value>) -> Result<Value> {
         match value {
             Value::Array(items) => items.iter().map(|item| self.decode(item, None)).collect(),
@@ -114,7 +114,7 @@ impl Templates {
         let own = own.map(|(key, value)| Ok((key.clone(), self.decode(value, None)?))).collect::<Result<Map<_, _>>>()?;
         let Some(name) = fields.get(TEMPLATE) else { return Ok(Value::Object(own)) };
         let mut result = match name.as_str().unwrap_or_default() {
-            PREVIOUS => previous.cloned().ok_or("a change of something that was not there before the step")?,
+            PREVIOUS => previous.cloned().ok_or("a change of an object that did not exist before the step")?,
             name => self.template(name)?,
         };
         json_patch::merge(&mut result, &Value::Object(own));
@@ -127,15 +127,15 @@ impl Templates {
         self.decode(template, None)
     }
 
-    fn document(&self, value: &Value, known: &State) -> Result<Value> {
+    fn document(&self, value: &Value, previous_state: &State) -> Result<Value> {
         let id = value["id"].as_str().unwrap_or_default().to_ascii_lowercase();
-        let mut document = self.decode(value, known.get(&id))?;
+        let mut document = self.decode(value, previous_state.get(&id))?;
         complete(&mut document)?;
         Ok(document)
     }
 
-    fn documents(&self, values: &[Value], known: &State) -> Result<Vec<Value>> {
-        values.iter().map(|value| self.document(value, known)).collect()
+    fn documents(&self, values: &[Value], previous_state: &State) -> Result<Vec<Value>> {
+        values.iter().map(|value| self.document(value, previous_state)).collect()
     }
 
     fn typed<T: DeserializeOwned>(&self, value: &Value) -> Result<T> {
@@ -148,11 +148,11 @@ impl Templates {
     }
 }
 
-/// Fills in what a document's id says: relative ids, its name, the ids of its parts.
+/// Completes relative ids, the name of the document and the ids of its parts from the document's id.
 fn complete(document: &mut Value) -> Result<()> {
     let id = document["id"].as_str().filter(|id| id.starts_with('/')).ok_or("a document without id")?.to_owned();
     absolute(document, &id);
-    let fields = document.as_object_mut().ok_or("a document that is no object")?;
+    let fields = document.as_object_mut().ok_or("a document that is not an object")?;
     fields.entry("name").or_insert_with(|| json!(id.rsplit('/').next()));
     for (list, parts) in fields.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
         for part in parts.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -182,7 +182,8 @@ struct RawCase {
     _description: String,
     #[serde(rename = "notes")]
     _notes: Option<String>,
-    why: Option<String>,
+    #[serde(rename = "why")]
+    reason: Option<String>,
     flags: Vec<String>,
     topology: RawTopology,
     config: Value,
@@ -223,10 +224,10 @@ struct RawStep {
 
 fn decode_case(templates: &Templates, path: &str, raw: RawCase) -> Result<Case> {
     if !path.ends_with(&format!("/{}", raw.name)) {
-        return Err(format!("the file says that it is {}", raw.name));
+        return Err(format!("the file has the name {}", raw.name));
     }
-    if raw.why.is_some() != path.starts_with(&format!("{OWN}/")) {
-        return Err("our own cases say why they are right, and no others do".to_owned());
+    if raw.reason.is_some() != path.starts_with(&format!("{OWN}/")) {
+        return Err("only our own cases have `why`, and all of them must".to_owned());
     }
     let before = state(templates.documents(&raw.before, &State::new())?);
     let mut progress = Progress { after: before.clone(), services: BTreeMap::new() };
@@ -236,7 +237,7 @@ fn decode_case(templates: &Templates, path: &str, raw: RawCase) -> Result<Case> 
     });
     Ok(Case {
         path: path.to_owned(),
-        is_recorded: raw.why.is_none(),
+        is_recorded: raw.reason.is_none(),
         topic: raw.topic,
         config: templates.decode(&raw.config, None)?,
         flags: raw.flags,
@@ -251,7 +252,7 @@ fn nodes(templates: &Templates, values: &[Value]) -> Result<Vec<Node>> {
     values.iter().map(|value| templates.typed(value)).collect()
 }
 
-/// What the next step's changes are relative to.
+/// State before the next step, to which its changes are relative.
 struct Progress {
     after: State,
     services: BTreeMap<String, Value>,
@@ -294,7 +295,7 @@ fn change_services(templates: &Templates, services: &mut BTreeMap<String, Value>
 
 fn remove<T>(from: &mut BTreeMap<String, T>, keys: impl IntoIterator<Item = String>) -> Result<()> {
     for key in keys {
-        from.remove(&key).ok_or_else(|| format!("{key} goes but was not there"))?;
+        from.remove(&key).ok_or_else(|| format!("{key} is deleted but did not exist"))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Documents as ARM has them, with and without things that we do not model: a read and a write through the client change nothing.
+//! Documents of ARM, with and without fields that we do not model: a read and a write through the client change nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,39 +15,40 @@ use serde_json::{Value, json};
 
 use crate::golden::{case::State, corpus, replica};
 
-/// A typed document from JSON and back.
-fn again<D: DeserializeOwned + Serialize>(document: &Value) -> Value {
+/// Converts a document from JSON to its type and back.
+fn round_trip<D: DeserializeOwned + Serialize>(document: &Value) -> Value {
     let typed: D = serde_json::from_value(document.clone()).expect("a document");
     serde_json::to_value(typed).expect("a value")
 }
 
-type Again = fn(&Value) -> Value;
+type RoundTrip = fn(&Value) -> Value;
 
-const TYPES: [(&ApiType, Again); 7] = [
-    (&api::SCALE_SETS, again::<compute::VirtualMachineScaleSet>),
-    (&api::SCALE_SET_VMS, again::<compute::VirtualMachineScaleSetVm>),
-    (&api::INTERFACES, again::<network::NetworkInterface>),
-    (&api::PUBLIC_IPS, again::<network::PublicIpAddress>),
-    (&api::LOAD_BALANCERS, again::<network::ArmLoadBalancer>),
-    (&api::SECURITY_GROUPS, again::<network::NetworkSecurityGroup>),
-    (&api::ROUTE_TABLES, again::<network::RouteTable>),
+const TYPES: [(&ApiType, RoundTrip); 7] = [
+    (&api::SCALE_SETS, round_trip::<compute::VirtualMachineScaleSet>),
+    (&api::SCALE_SET_VMS, round_trip::<compute::VirtualMachineScaleSetVm>),
+    (&api::INTERFACES, round_trip::<network::NetworkInterface>),
+    (&api::PUBLIC_IPS, round_trip::<network::PublicIpAddress>),
+    (&api::LOAD_BALANCERS, round_trip::<network::ArmLoadBalancer>),
+    (&api::SECURITY_GROUPS, round_trip::<network::NetworkSecurityGroup>),
+    (&api::ROUTE_TABLES, round_trip::<network::RouteTable>),
 ];
 
-/// `value` with something unknown in every object.
-fn strewn(value: &Value) -> Value {
+/// Returns `value` with an unknown field in every object.
+fn with_unknown_fields(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let mut fields: serde_json::Map<_, _> = fields.iter().map(|(key, value)| (key.clone(), strewn(value))).collect();
+            let mut fields: serde_json::Map<_, _> =
+                fields.iter().map(|(key, value)| (key.clone(), with_unknown_fields(value))).collect();
             fields.insert("zzUnknown".to_owned(), json!({"deep": [1, null, {"true": 1.5}], "": ""}));
             Value::Object(fields)
         }
-        Value::Array(items) => Value::Array(items.iter().map(strewn).collect()),
+        Value::Array(items) => Value::Array(items.iter().map(with_unknown_fields).collect()),
         other => other.clone(),
     }
 }
 
-/// Every recorded document of a modelled type, once.
-fn recorded() -> Vec<(&'static (&'static ApiType, Again), Value)> {
+/// Returns every recorded document of a modeled type once.
+fn recorded() -> Vec<(&'static (&'static ApiType, RoundTrip), Value)> {
     let mut found = BTreeMap::new();
     let states = corpus::cases()
         .iter()
@@ -62,46 +63,46 @@ fn recorded() -> Vec<(&'static (&'static ApiType, Again), Value)> {
 }
 
 #[test]
-fn recorded_documents_survive_with_whatever_is_strewn_into_them() {
+fn recorded_documents_keep_unknown_fields() {
     let recorded = recorded();
     for (kind, _) in &TYPES {
         let seen = recorded.iter().any(|((found, _), _)| found == kind);
         assert!(seen, "no document of type {}", kind.resource_type);
     }
-    for ((kind, again), document) in recorded {
-        assert_eq!(again(&document), document, "{}", kind.resource_type);
-        // Maps of text are no objects with fields: tags stay as they are.
-        let mut strewn = strewn(&document);
+    for ((kind, round_trip), document) in recorded {
+        assert_eq!(round_trip(&document), document, "{}", kind.resource_type);
+        // Tags are a map of texts, so an unknown field is not valid there.
+        let mut extended = with_unknown_fields(&document);
         if let Some(tags) = document.get("tags") {
-            strewn["tags"] = tags.clone();
+            extended["tags"] = tags.clone();
         }
-        assert_eq!(again(&strewn), strewn, "{}", kind.resource_type);
+        assert_eq!(round_trip(&extended), extended, "{}", kind.resource_type);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_document_that_is_read_and_written_back_is_as_before() {
     let clock = Clock::manual("2026-01-01T00:00:00Z".parse().expect("a time"));
-    let world = World::new(Topology::new(), AzureOptions::default(), clock).expect("a world");
-    let client = replica::session(world.azure(), clock, &world.config(), Vec::new()).await.0.network;
-    let group = world.topology().group_id();
+    let cloud = World::new(Topology::new(), AzureOptions::default(), clock).expect("a cloud");
+    let client = replica::session(cloud.azure(), clock, &cloud.config(), Vec::new()).await.0.network;
+    let group = cloud.topology().group_id();
     let id = group.resource(api::SECURITY_GROUPS.resource_type, &["strange"]);
     let document = json!({
-        "id": id, "name": "strange", "type": api::SECURITY_GROUPS.resource_type, "location": world.topology().location,
+        "id": id, "name": "strange", "type": api::SECURITY_GROUPS.resource_type, "location": cloud.topology().location,
         "tags": {"a": "b"}, "future": {"deep": [1, {"x": 1.5}]},
         "properties": {"provisioningState": "Succeeded", "flushConnection": true, "securityRules": [], "futureList": [{"y": []}]},
     });
-    world.azure().put_document(document).expect("a document");
-    let before = world.azure().document(id.as_str()).expect("the document");
+    cloud.azure().put_document(document).expect("a document");
+    let before = cloud.azure().document(id.as_str()).expect("the document");
     let read: network::NetworkSecurityGroup = client.get(&api::SECURITY_GROUPS, &id, &[]).await.expect("a read");
     let written =
         client.put(&api::SECURITY_GROUPS, &id, Precondition::unchanged(read.etag.as_deref()), &read).await.expect("a write");
-    assert_ne!(written.etag, read.etag, "it was written");
-    let after = world.azure().document(id.as_str()).expect("the document");
+    assert_ne!(written.etag, read.etag, "the write changes the etag");
+    let after = cloud.azure().document(id.as_str()).expect("the document");
     assert_eq!(without_etags(after), without_etags(before));
 }
 
-/// Its own and those of its parts.
+/// Removes the etags of a document and of its parts.
 fn without_etags(mut document: Value) -> Value {
     match &mut document {
         Value::Object(fields) => {

@@ -1,14 +1,13 @@
-//! Golden cases: what Go's controller manager leaves in Azure, what this one leaves where Go is wrong, and the harness that replays both
-//! on a simulated cloud and cluster.
+//! Golden cases: the results of Go's controller manager in Azure, our results where Go is wrong, and the harness that replays both on a
+//! simulated cloud and cluster.
 //!
 //! ```text
 //! *.json ─► corpus ─► case::Case ─► stage (cluster and Azure, actions) ─► replay ◄── replica (manager)
 //!                                     tolerance, addresses ─► normal ─► compare ◄──────┘
 //! ```
 //!
-//! `plans` does the same with the pure planner alone. The data and the rules by which it is compared are
-//! described in `README.md` beside this file.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+//! `plans` replays the cases with the pure planner alone. `README.md` describes the data and the rules of its comparison.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 mod addresses;
 mod case;

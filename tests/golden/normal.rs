@@ -1,9 +1,9 @@
-//! Documents without what has no meaning: order of sets, letter case of ids, empty values, ARM's documented defaults. Pure.
+//! Normal form of documents: without the order of sets, the letter case of ids, empty values and ARM's documented defaults. Pure.
 
 use cloud_controller_manager::sandbox::azure::canonical;
 use serde_json::{Map, Value, json};
 
-/// Values that mean the same as none: the list or type that the object is in, the field, the value.
+/// Returns values that are equivalent to a missing field: the list or type of the object, the field, the value.
 /// Upstream: the reference pages of Microsoft.Network.
 fn defaults() -> [(&'static str, &'static str, Value); 24] {
     [
@@ -34,15 +34,15 @@ fn defaults() -> [(&'static str, &'static str, Value); 24] {
     ]
 }
 
-/// Fields without meaning wherever they are.
+/// Fields without meaning in any object.
 const MEANINGLESS: [&str; 3] = ["etag", "resourceGuid", "description"];
 
-/// The normal form of a document.
+/// Returns the normal form of a document.
 pub(crate) fn normal(document: &Value) -> Value {
     let mut document = document.clone();
     let kind = document["type"].as_str().unwrap_or_default().to_owned();
     tidy(&kind, &mut document, &defaults());
-    canonical::normalise(&mut document);
+    canonical::normalize(&mut document);
     document
 }
 

@@ -1,4 +1,4 @@
-//! The whole manager on every recorded case: it leaves what was recorded, and on what was recorded it has nothing to do.
+//! The whole manager on every recorded case: it produces the recorded state, and writes nothing on a recorded state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,13 +21,13 @@ fn name(case: &Case, step: &Step) -> String {
     format!("{}/{}", case.path.trim_start_matches("azure-lb/"), step.name)
 }
 
-/// Looks at all cases, several at a time, each in a runtime of its own on a paused clock.
-fn everywhere(look: impl AsyncFn(&'static Case) -> Findings + Sync) -> Findings {
+/// Runs `check` on all cases, several in parallel, each in its own runtime on a paused clock.
+fn check_all_cases(check: impl AsyncFn(&'static Case) -> Findings + Sync) -> Findings {
     let (waiting, found) = (Mutex::new(corpus::cases().iter().collect()), Mutex::new(Findings::new()));
     let work = || {
         while let Some(case) = next(&waiting) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-            let findings = runtime.block_on(look(case));
+            let findings = runtime.block_on(check(case));
             found.lock().extend(findings);
         }
     };
@@ -43,21 +43,21 @@ fn next(waiting: &Mutex<Vec<&'static Case>>) -> Option<&'static Case> {
     waiting.lock().pop()
 }
 
-/// Fails on findings in other steps than these, and on steps of these without findings.
-fn assert_only(known: &[Deviation], findings: &Findings) {
-    let known: BTreeMap<_, _> = known.iter().copied().collect();
-    let unknown = findings.iter().filter(|(step, _)| !known.contains_key(step.as_str()));
-    let mut wrong: Vec<String> =
-        unknown.flat_map(|(step, found)| found.iter().map(move |finding| format!("{step}: {finding}"))).collect();
-    let met: BTreeSet<_> = findings.keys().map(String::as_str).collect();
-    let unmet = known.iter().filter(|(step, _)| !met.contains(*step));
-    wrong.extend(unmet.map(|(step, why)| format!("{step} no longer deviates: {why}")));
-    assert!(wrong.is_empty(), "{} findings\n{}", wrong.len(), wrong.join("\n"));
+/// Panics on findings in steps without a deviation, and on deviations without findings.
+fn assert_only(deviations: &[Deviation], findings: &Findings) {
+    let deviations: BTreeMap<_, _> = deviations.iter().copied().collect();
+    let unexpected = findings.iter().filter(|(step, _)| !deviations.contains_key(step.as_str()));
+    let mut failures: Vec<String> =
+        unexpected.flat_map(|(step, found)| found.iter().map(move |finding| format!("{step}: {finding}"))).collect();
+    let observed: BTreeSet<_> = findings.keys().map(String::as_str).collect();
+    let missing = deviations.iter().filter(|(step, _)| !observed.contains(*step));
+    failures.extend(missing.map(|(step, reason)| format!("{step} no longer deviates: {reason}")));
+    assert!(failures.is_empty(), "{} findings\n{}", failures.len(), failures.join("\n"));
 }
 
 #[test]
 fn every_case_ends_as_recorded() {
-    let findings = everywhere(async |case| {
+    let findings = check_all_cases(async |case| {
         let mut by_step = Findings::new();
         for finding in replay(case).await {
             let is_in = |step: &&Step| finding.starts_with(&format!("{} {}: ", case.path, step.name));
@@ -66,12 +66,12 @@ fn every_case_ends_as_recorded() {
         }
         by_step
     });
-    assert_only(&[deviations::PUT_RIGHT, deviations::LEFT_ALONE].concat(), &findings);
+    assert_only(&[deviations::REPAIRED, deviations::UNCHANGED].concat(), &findings);
 }
 
 #[test]
-fn what_was_recorded_is_left_alone() {
-    let findings = everywhere(async |case| {
+fn a_recorded_state_is_not_changed() {
+    let findings = check_all_cases(async |case| {
         let mut by_step = Findings::new();
         for (number, step) in case.steps.iter().enumerate() {
             let mut writes = take_over(case, number).await;
@@ -82,10 +82,10 @@ fn what_was_recorded_is_left_alone() {
         }
         by_step
     });
-    assert_only(deviations::PUT_RIGHT, &findings);
+    assert_only(deviations::REPAIRED, &findings);
 }
 
-/// Whether a write takes away what the recording says belongs to nobody any more.
+/// Returns `true` if a write deletes a recorded leftover without an owner.
 fn tidies_up(step: &Step, write: &str) -> bool {
     let group = write.starts_with("PUT ") && write.to_ascii_lowercase().contains("/networksecuritygroups/");
     let unused = |id: &String| write.eq_ignore_ascii_case(&format!("DELETE {id}"));

@@ -1,4 +1,4 @@
-//! Plays a case with the whole manager and says where the result is not what was recorded.
+//! Replays a case with the whole manager and compares the result with the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::golden::{
     tolerance::{Cleaned, Failing, without},
 };
 
-/// Plays all steps of `case` from its state before the first one. Answers what differs, each with the step.
+/// Replays all steps of `case` from its initial state. Returns the differences, each with its step.
 pub(crate) async fn replay(case: &Case) -> Vec<String> {
     let stage = Stage::new(case);
     let mut config = stage.config(&case.config);
@@ -40,7 +40,7 @@ pub(crate) async fn replay(case: &Case) -> Vec<String> {
     findings
 }
 
-/// Starts the manager on the state after step `number` (from 0), with everything in place. Answers the writes that it sends.
+/// Starts the manager on the complete state after step `number` (from 0). Returns the writes that it sends.
 pub(crate) async fn take_over(case: &Case, number: usize) -> Vec<String> {
     let stage = Stage::after(case, number);
     let running = stage.start(&stage.config_after(case, number), &case.flags);
@@ -51,7 +51,7 @@ pub(crate) async fn take_over(case: &Case, number: usize) -> Vec<String> {
     writes.map(|request| format!("{} {}", request.method, request.path)).collect()
 }
 
-/// What must not have changed for the worse when a step ends.
+/// Addresses and warnings of failing Services when a step starts.
 struct Start {
     addresses: BTreeMap<String, BTreeSet<String>>,
     warnings: BTreeMap<String, BTreeMap<Option<String>, Option<String>>>,
@@ -97,9 +97,9 @@ impl Judge {
     fn service(&self, stage: &Stage, key: &str, outcome: &Outcome) -> Option<String> {
         let (namespace, name) = split(key);
         let service = stage.server.get::<Service>(namespace, name);
-        let Some(service) = service.filter(|_| !outcome.gone) else {
+        let Some(service) = service.filter(|_| !outcome.is_deleted) else {
             let exists = stage.server.get::<Service>(namespace, name).is_some();
-            return (exists == outcome.gone).then(|| format!("it exists: {exists}, expected {}", !outcome.gone));
+            return (exists == outcome.is_deleted).then(|| format!("it exists: {exists}, expected {}", !outcome.is_deleted));
         };
         let balancer = service.status.and_then(|status| status.load_balancer).unwrap_or_default();
         let found = self.ingress(&balancer.ingress.unwrap_or_default());
@@ -112,7 +112,7 @@ impl Judge {
         (found != expected).then(|| format!("its finalizers are {found:?}, expected {expected:?}"))
     }
 
-    /// In their order, which clients that take the first one depend on.
+    /// Returns the addresses in their order, because some clients use only the first.
     fn ingress(&self, entries: &[LoadBalancerIngress]) -> Vec<(String, String)> {
         Self::plain(entries).into_iter().map(|(ip, mode)| (self.addresses.rename(&ip).to_owned(), mode)).collect()
     }
@@ -124,7 +124,7 @@ impl Judge {
     }
 }
 
-/// Upstream: `cloudprovider.DefaultLoadBalancerName`.
+/// Returns key and resource name prefix of a failing Service. Upstream: `cloudprovider.DefaultLoadBalancerName`.
 fn owner(step: &Step, key: String) -> Failing {
     let uid = step.services.get(&key).and_then(|service| service.metadata.uid.clone()).unwrap_or_default();
     let base = format!("a{}", uid.replace('-', "")).chars().take(32).collect();

@@ -1,4 +1,4 @@
-//! What tests start in this process on a simulated Azure: the whole manager, or the provider's session alone.
+//! A manager, or a session of the provider alone, in this process on a simulated Azure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,16 +21,16 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-/// A manager at work. It stops when this is dropped.
+/// Running manager. It stops when the value is dropped.
 pub(crate) struct Replica {
     pub(crate) metrics: Arc<Metrics>,
     stop: Shutdown,
     task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
-    /// With `azure.json`; goes with the manager.
+    /// Folder with `azure.json`, deleted with the manager.
     _files: tempfile::TempDir,
 }
 
-/// What a manager is made of, with this `azure.json` and flags beside those of the provider, and the folder of its files.
+/// Returns the dependencies of a manager with this `azure.json` and further flags, and the folder of its files.
 pub(crate) fn manager_deps(
     server: &ApiServer,
     azure: &Azure,
@@ -44,7 +44,7 @@ pub(crate) fn manager_deps(
     let file = format!("--cloud-config={}", azure_json.display());
     let flags = [&["cloud-controller-manager", "--cloud-provider=azure", "--secure-port=0", file.as_str()], flags].concat();
     let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
-        panic!("{flags:?} asks for help")
+        panic!("{flags:?} does not start a manager")
     };
     let provider_config = ProviderConfig {
         cloud_config: Some(azure_json),
@@ -65,7 +65,7 @@ pub(crate) fn manager_deps(
 }
 
 impl Replica {
-    /// Starts a manager of these parts; see [`manager_deps`].
+    /// Starts a manager with the result of [`manager_deps`].
     pub(crate) fn start((deps, files): (ManagerDeps, tempfile::TempDir)) -> Self {
         let (metrics, stop) = (Arc::clone(&deps.metrics), Shutdown::new());
         let until = stop.clone();
@@ -73,7 +73,7 @@ impl Replica {
         Self { metrics, stop, task, _files: files }
     }
 
-    /// Stops it and waits until it has stopped.
+    /// Stops the manager and waits for its end.
     pub(crate) async fn stop(mut self) {
         self.stop.begin();
         assert_eq!((&mut self.task).await.unwrap().unwrap(), ManagerOutcome::Stopped);
@@ -86,7 +86,7 @@ impl Drop for Replica {
     }
 }
 
-/// A session of a leader that knows these Nodes, and where it counts.
+/// Opens a session of a leader with these Nodes, and returns it with its metrics.
 pub(crate) async fn session(azure: &Azure, clock: Clock, config: &Value, nodes: Vec<Node>) -> (Session, Arc<Metrics>) {
     let texts = ConfigTexts { file: Some(config.to_string()), secret: None };
     let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;

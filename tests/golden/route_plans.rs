@@ -1,6 +1,6 @@
-//! Printed plans of the recorded route cases, from the state before each step: no controllers, and no writes.
+//! Printed plans of the recorded route cases, from the state before each step: without controllers and writes.
 //!
-//! In: a case. Out: a text, compared with the file in `printed/`, which `UPDATE_PLANS=1` writes anew.
+//! Input: a case. Output: a text, compared with the file in `printed/`, which `UPDATE_PLANS=1` rewrites.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -21,26 +21,26 @@ use crate::golden::{
 
 const POD_CIDRS: [&str; 2] = ["100.64.0.0/10", "fd00:64::/32"];
 
-/// The Nodes after step `number`.
+/// Returns the Nodes after step `number`.
 fn nodes_after(case: &Case, number: usize) -> Vec<Node> {
     case.steps[..=number].iter().rev().find_map(|step| step.nodes.clone()).unwrap_or_else(|| case.nodes.clone())
 }
 
-/// What a replica that has just started would do for `nodes`, asked twice: the second answer has to be the first.
+/// Returns the plan of a newly started replica for `nodes`. Checks that a second plan is equal.
 async fn planned(stage: &Stage, case: &Case, nodes: Vec<Node>) -> WritePlan {
     let (session, _) = session(stage.azure(), stage.clock, &stage.config(&case.config), nodes.clone()).await;
     let cidrs = POD_CIDRS.map(|cidr| cidr.parse().unwrap());
     let nodes: Vec<Arc<Node>> = nodes.into_iter().map(Arc::new).collect();
     let plan = || async { route::plan_of_nodes(session.routes.as_ref(), "kubernetes", &nodes, &cidrs).await.unwrap() };
     let (before, first) = (stage.documents(), plan().await);
-    assert_eq!(first, plan().await, "{}: asked again", case.path);
+    assert_eq!(first, plan().await, "{}: second plan", case.path);
     assert_eq!(before, stage.documents(), "{}: planning writes nothing", case.path);
     let writes = |class: Class| matches!(class, Class::Write | Class::Delete);
     assert_eq!(stage.azure().count(|request| writes(request.class)), 0, "{}", case.path);
     first
 }
 
-/// The plans of all steps, each from what was there before and what somebody else does in it.
+/// Returns the plans of all steps, each from the previous state and the external changes of the step.
 async fn printed(case: &Case) -> String {
     let mut text = String::new();
     for (number, step) in case.steps.iter().enumerate() {
@@ -54,9 +54,9 @@ async fn printed(case: &Case) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_printed_plans_of_routes_are_those_on_file() {
+async fn printed_route_plans_match_the_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/printed/azure-routes");
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for case in cases().iter().filter(|case| case.is_about_routes()) {
         let file = folder.join(format!("{}.txt", case.path.trim_start_matches("azure-routes/")));
         let text = printed(case).await;
@@ -64,8 +64,8 @@ async fn the_printed_plans_of_routes_are_those_on_file() {
             fs::create_dir_all(&folder).unwrap();
             fs::write(&file, text).unwrap();
         } else if fs::read_to_string(&file).unwrap_or_default() != text {
-            wrong.push(format!("{} has another plan than (UPDATE_PLANS=1 writes it):\n{text}", file.display()));
+            failures.push(format!("{} differs from the plan (UPDATE_PLANS=1 rewrites it):\n{text}", file.display()));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

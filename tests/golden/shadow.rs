@@ -1,4 +1,4 @@
-//! A shadow manager beside one that writes, for an hour: it sends nothing, and what it reports is so.
+//! A shadow manager next to a writing manager, for an hour: it sends no writes, and its report is correct.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ const SHADOW: &str = "the-shadow";
 const KINDS: [&str; 8] =
     ["load_balancer", "public_ip", "security_group", "backend_pool", "service", "node", "leftovers", "unread"];
 
-/// Clients whose requests can be told from those of the manager that writes.
+/// Clients whose requests differ from those of the writing manager by their user agent.
 struct Marked(ApiServer);
 
 impl ClientSource for Marked {
@@ -34,14 +34,14 @@ fn azure_writes(stage: &Stage) -> usize {
     stage.azure().count(|request| matches!(request.class, Class::Write | Class::Delete))
 }
 
-/// Requests of the shadow to the API server, and how many of them change something.
+/// Returns the number of the shadow's requests to the API server, and of its writes among them.
 fn shadow_requests(stage: &Stage) -> (usize, usize) {
     let all: Vec<_> = stage.server.requests().into_iter().filter(|request| request.user_agent.contains(SHADOW)).collect();
     let reads = |verb: &str| matches!(verb, "get" | "list" | "watch");
     (all.len(), all.iter().filter(|request| !reads(request.verb.as_str())).count())
 }
 
-/// Gives one of the Services another port.
+/// Changes the port of a Service.
 fn set_port(stage: &Stage, port: i32) {
     stage.server.update_with("default", "svc04-int", |service: &mut Service| {
         let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
@@ -50,7 +50,7 @@ fn set_port(stage: &Stage, port: i32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_beside_a_live_writer_writes_nothing_and_reports_what_is_left() {
+async fn a_shadow_manager_writes_nothing_and_reports_the_difference() {
     let case = case("azure-lb/takeover-50");
     let last = case.steps.len() - 1;
     let stage = Stage::after(case, last);
@@ -64,30 +64,30 @@ async fn an_hour_beside_a_live_writer_writes_nothing_and_reports_what_is_left() 
     let shadow = Replica::start((deps, files));
     let metrics = Arc::clone(&shadow.metrics);
     let before = azure_writes(&stage);
-    // The writer has work all the time: a Service comes or goes every five minutes.
+    // The writer has work all the time: a Service changes every five minutes.
     for round in 0..12 {
         set_port(&stage, 8_000 + round);
         tokio::time::sleep(Duration::from_secs(300)).await;
         assert_eq!(shadow_requests(&stage).1, 0, "the shadow wrote to the API server");
     }
     assert!(azure_writes(&stage) > before, "the writer had nothing to do");
-    assert!(shadow_requests(&stage).0 > 2, "the shadow looked at nothing");
+    assert!(shadow_requests(&stage).0 > 2, "the shadow read nothing");
     let gauge = |kind: &str| metrics.planned_writes.with_label_values(&[kind]).get();
     for kind in KINDS {
         assert!(gauge(kind).abs() < f64::EPSILON, "{kind}: {}", gauge(kind));
     }
     writer.stop().await;
-    // Nobody writes any more: whatever is written from now on, the shadow has written.
-    let alone = azure_writes(&stage);
+    // The writer has stopped: every later write comes from the shadow.
+    let writes_before = azure_writes(&stage);
     set_port(&stage, 9_999);
-    // Longer than the oldest cache, since younger differences do not count.
+    // Longer than the oldest cache, because the report omits younger differences.
     tokio::time::sleep(Duration::from_secs(1_800)).await;
-    assert_eq!((azure_writes(&stage), shadow_requests(&stage).1), (alone, 0));
+    assert_eq!((azure_writes(&stage), shadow_requests(&stage).1), (writes_before, 0));
     assert!(gauge("load_balancer") >= 1.0, "the change of the Service is in the plan");
     shadow.stop().await;
     stage.azure().clear_requests();
     stage.server.clear_requests();
-    // What it reports is what a manager that starts now would send, kind by kind; that this is sent, the other tests compare.
+    // The report equals the plan of a new manager, by kind. Other tests compare that plan with the requests that are sent.
     let plan = planned(&stage, &config, &case.flags).await;
     let mut counts: BTreeMap<&str, f64> = KINDS.iter().map(|kind| (*kind, 0.0)).collect();
     for write in plan.writes() {

@@ -1,4 +1,4 @@
-//! The simulated cloud and cluster of a case, and everything that others than the controllers do there.
+//! The simulated cloud and cluster of a case, and the actions of all other clients.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,38 +26,37 @@ use crate::golden::{
     replica::{Replica, manager_deps},
 };
 
-/// How long a Service may take, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Silence after which a step is over. A machine that a list does not have is looked for again when the list is 15 s old.
+/// Time limit for a Service, in virtual time.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time without requests after which a step ends. It exceeds 15 s: after that time, a list is refreshed for a missing machine.
 const QUIET: Duration = Duration::from_secs(20);
-/// The subscription that one case has besides the cluster's.
+/// Second subscription of one case.
 const OTHER_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000002";
 /// Fields of `azure.json` that the recorded configurations leave out.
 const CREDENTIALS: [&str; 3] = ["tenantId", "aadClientId", "aadClientSecret"];
-/// Added to a recorded command line where it does not have the flag: what the recordings leave out.
+/// Flags that the recordings omit. A recorded flag has precedence.
 const FURTHER_FLAGS: [&str; 3] =
     ["--leader-elect=false", "--configure-cloud-routes=false", "--cluster-cidr=100.64.0.0/10,fd00:64::/32"];
 
-/// A cloud and a cluster.
+/// Simulated cloud and cluster.
 pub(crate) struct Stage {
-    /// The cluster.
     pub(crate) server: ApiServer,
-    /// The cloud: ARM, token endpoints, metadata.
-    pub(crate) world: World,
-    /// What both tell time by.
+    /// Simulated ARM, token endpoints and metadata service.
+    pub(crate) cloud: World,
+    /// Clock of both.
     pub(crate) clock: Clock,
     quiet: Duration,
 }
 
 impl Stage {
-    /// The stage of a case before its first step.
+    /// Returns the stage of a case before its first step.
     pub(crate) fn new(case: &Case) -> Self {
         let stage = Self::with_documents(case, &case.before);
         case.nodes.iter().for_each(|node| drop(stage.server.create(node)));
         stage
     }
 
-    /// The stage after step `number` (from 0): documents, Nodes and Services with finalizers and addresses.
+    /// Returns the stage after step `number` (from 0): documents, Nodes and Services with finalizers and addresses.
     pub(crate) fn after(case: &Case, number: usize) -> Self {
         let step = &case.steps[number];
         let stage = Self::with_documents(case, &step.after);
@@ -75,36 +74,35 @@ impl Stage {
     fn with_documents(case: &Case, documents: &State) -> Self {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
         let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "unused", 1));
-        let world = World::new(topology, AzureOptions::default(), clock).unwrap();
-        world.azure().load(documents.values().cloned().collect()).unwrap();
-        world.azure().with_options(|options| {
+        let cloud = World::new(topology, AzureOptions::default(), clock).unwrap();
+        cloud.azure().load(documents.values().cloned().collect()).unwrap();
+        cloud.azure().with_options(|options| {
             options.subscriptions.push(OTHER_SUBSCRIPTION.to_owned());
             options.zones = if case.region_zones { AzureOptions::default().zones } else { Vec::new() };
         });
         let quiet = if case.is_about_routes() { Duration::from_secs(8) } else { QUIET };
-        Self { server: ApiServer::new(clock), world, clock, quiet }
+        Self { server: ApiServer::new(clock), cloud, clock, quiet }
     }
 
-    /// The simulated Azure.
     pub(crate) fn azure(&self) -> &Azure {
-        self.world.azure()
+        self.cloud.azure()
     }
 
-    /// All documents.
+    /// Returns all documents of the simulated Azure.
     pub(crate) fn documents(&self) -> State {
         state(self.azure().dump())
     }
 
-    /// A recorded `azure.json` with credentials that the simulated cloud knows.
+    /// Returns a recorded `azure.json` with valid credentials of the simulated cloud.
     pub(crate) fn config(&self, recorded: &Value) -> Value {
-        let complete = self.world.config();
+        let complete = self.cloud.config();
         let credentials = CREDENTIALS.iter().map(|field| ((*field).to_owned(), complete[field].clone()));
         let mut config = Value::Object(credentials.collect());
         json_patch::merge(&mut config, recorded);
         config
     }
 
-    /// The configuration after step `number` (from 0) of a case.
+    /// Returns the configuration after step `number` (from 0) of a case.
     pub(crate) fn config_after(&self, case: &Case, number: usize) -> Value {
         let mut config = self.config(&case.config);
         for action in case.steps[..=number].iter().flat_map(|step| &step.actions) {
@@ -115,21 +113,20 @@ impl Stage {
         config
     }
 
-    /// What a manager here is made of, and the folder of its files.
+    /// Returns the dependencies of a manager on this stage, and the folder of its files.
     pub(crate) fn manager_deps(&self, config: &Value, recorded: &[String]) -> (ManagerDeps, tempfile::TempDir) {
         let mut flags: Vec<&str> = recorded.iter().map(String::as_str).collect();
         let name = |flag: &&str| flag.split('=').next().map(str::to_owned);
-        let known: Vec<_> = flags.iter().map(name).collect();
-        flags.extend(FURTHER_FLAGS.into_iter().filter(|flag| !known.contains(&name(flag))));
+        let recorded_names: Vec<_> = flags.iter().map(name).collect();
+        flags.extend(FURTHER_FLAGS.into_iter().filter(|flag| !recorded_names.contains(&name(flag))));
         manager_deps(&self.server, self.azure(), self.clock, config, &flags)
     }
 
-    /// Starts the manager.
     pub(crate) fn start(&self, config: &Value, flags: &[String]) -> Replica {
         Replica::start(self.manager_deps(config, flags))
     }
 
-    /// Does an action of a step other than a restart, and waits as the recording did.
+    /// Performs an action other than a restart, and waits as the recording did.
     pub(crate) async fn act(&self, step: &Step, action: &Action) {
         match action {
             Action::Azure => self.change_azure(step),
@@ -157,30 +154,31 @@ impl Stage {
     fn change_azure(&self, step: &Step) {
         step.azure_put.iter().for_each(|document| self.azure().put_document(document.clone()).unwrap());
         for id in &step.azure_delete {
-            // It may be gone with the document above it.
+            // The deletion of its parent may have deleted the document.
             self.azure().delete_document(id);
         }
     }
 
-    /// The recording has changes done one after the other, which decides priorities of security rules.
-    async fn apply(&self, key: &str, wanted: &Service) {
+    /// Applies a change after the previous one has settled, as in the recording. The order determines priorities of security rules.
+    async fn apply(&self, key: &str, desired: &Service) {
         self.settled().await;
         let (namespace, name) = split(key);
         let found = self.server.get::<Service>(namespace, name);
-        match found.map(|found| found.metadata.uid == wanted.metadata.uid) {
+        match found.map(|found| found.metadata.uid == desired.metadata.uid) {
             Some(true) => drop(self.server.update_with(namespace, name, |service: &mut Service| {
-                service.spec.clone_from(&wanted.spec);
-                service.metadata.labels.clone_from(&wanted.metadata.labels);
-                service.metadata.annotations.clone_from(&wanted.metadata.annotations);
+                service.spec.clone_from(&desired.spec);
+                service.metadata.labels.clone_from(&desired.metadata.labels);
+                service.metadata.annotations.clone_from(&desired.metadata.annotations);
             })),
             other => {
                 if other.is_some() {
                     self.delete(key).await;
                 }
                 let seen = self.warnings(name);
-                self.server.restore(wanted);
-                let done = |stage: &Self| stage.address(key).is_some() || stage.warnings(name) != seen || !is_ours(wanted);
-                self.wait_until(done).await;
+                self.server.restore(desired);
+                let is_settled =
+                    |stage: &Self| stage.address(key).is_some() || stage.warnings(name) != seen || !is_ours(desired);
+                self.wait_until(is_settled).await;
             }
         }
     }
@@ -191,9 +189,9 @@ impl Stage {
         self.wait_until(|stage| stage.server.get::<Service>(namespace, name).is_none()).await;
     }
 
-    /// Waits, but not for ever: whether it happened shows in the comparison.
+    /// Waits until `condition` or the timeout. The comparison reports a missing result.
     async fn wait_until(&self, condition: impl Fn(&Self) -> bool) {
-        let _ = timeout(PATIENCE, self.server.wait_until(|_| condition(self))).await;
+        let _ = timeout(SERVICE_TIMEOUT, self.server.wait_until(|_| condition(self))).await;
     }
 
     fn create_nodes(&self, step: &Step) {
@@ -217,7 +215,7 @@ impl Stage {
         });
     }
 
-    /// Does an action whose object no step records.
+    /// Performs an action whose object no step records.
     fn arrange(&self, action: &Action) {
         match action {
             Action::EndpointSlice { service, nodes } => self.slice(service, nodes),
@@ -243,7 +241,7 @@ impl Stage {
         self.server.create(&slice);
     }
 
-    /// The addresses of a Service, if it exists and has any.
+    /// Returns the addresses of a Service, or `None` without a Service or addresses.
     pub(crate) fn address(&self, key: &str) -> Option<Vec<String>> {
         let (namespace, name) = split(key);
         let balancer = self.server.get::<Service>(namespace, name)?.status?.load_balancer?;
@@ -251,7 +249,7 @@ impl Stage {
         (!addresses.is_empty()).then_some(addresses)
     }
 
-    /// Names and versions of the warnings about an object.
+    /// Returns names and versions of the warning events about an object.
     pub(crate) fn warnings(&self, name: &str) -> BTreeMap<Option<String>, Option<String>> {
         let about =
             |event: &Event| event.involved_object.name.as_deref() == Some(name) && event.type_.as_deref() == Some("Warning");
@@ -260,7 +258,7 @@ impl Stage {
     }
 }
 
-/// Namespace and name.
+/// Splits a key into namespace and name.
 pub(crate) fn split(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
@@ -270,7 +268,7 @@ fn is_ours(service: &Service) -> bool {
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
 }
 
-/// A Service with the finalizers and addresses that it has after a step.
+/// Returns a Service with its finalizers and addresses after a step.
 fn served(service: &Service, step: &Step, key: &str) -> Service {
     let mut service = service.clone();
     if let Some(outcome) = step.outcomes.get(key) {

@@ -1,4 +1,4 @@
-//! Where more than one result is right: leftovers that may be cleaned up, Services that fail. Pure.
+//! States with more than one correct result: leftovers that may be deleted, and failing Services. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use serde_json::{Map, Value, json};
 
 use crate::golden::case::{Oddities, State};
 
-/// The tag that says for which Services a public IP is.
+/// Tag with the Services of a public IP.
 const SERVICES_TAG: &str = "k8s-azure-service";
 
-/// Leftovers that were cleaned up earlier than by Go's controller, in the course of a case.
+/// Leftovers that were deleted earlier than by Go's controller, during a case.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaned {
-    /// Priorities of security rules that were gone early, so that other rules could take them.
+    /// Priorities of security rules that were deleted early. Other rules may use them.
     priorities: BTreeSet<u64>,
 }
 
 impl Cleaned {
-    /// `expected` without the listed leftovers that `found` does not have.
+    /// Returns `expected` without the listed leftovers that `found` does not have.
     pub(crate) fn adapt(&mut self, oddities: &Oddities, expected: &State, found: &State) -> State {
         let mut expected = expected.clone();
         for id in oddities.unused_managed_public_ips.iter().map(|id| id.to_ascii_lowercase()) {
@@ -28,9 +28,9 @@ impl Cleaned {
         for (id, group) in expected.iter_mut().filter(|(_, document)| is_security_group(document)) {
             let Some(found) = found.get(id) else { continue };
             for (rule, address) in oddities.stale() {
-                let kept =
+                let is_retained =
                     rules(found).any(|found| found["name"] == rule && destinations(found).iter().any(|to| to == address));
-                if !kept {
+                if !is_retained {
                     self.drop_destination(group, rule, address);
                 }
             }
@@ -42,13 +42,13 @@ impl Cleaned {
     fn drop_destination(&mut self, group: &mut Value, rule: &str, address: &str) {
         let Some(rules) = group["properties"]["securityRules"].as_array_mut() else { return };
         for rule in rules.iter_mut().filter(|found| found["name"] == rule) {
-            take_destinations(rule, |to| to == address);
+            remove_destinations(rule, |to| to == address);
         }
-        let gone = rules.extract_if(.., |rule| destinations(rule).is_empty());
-        self.priorities.extend(gone.filter_map(|rule| rule["properties"]["priority"].as_u64()));
+        let deleted = rules.extract_if(.., |rule| destinations(rule).is_empty());
+        self.priorities.extend(deleted.filter_map(|rule| rule["properties"]["priority"].as_u64()));
     }
 
-    /// A rule may have a priority that only became free by cleaning up.
+    /// Accepts priorities that an early deletion made free.
     fn adapt_priorities(&self, group: &mut Value, found: &Value) {
         if self.priorities.is_empty() {
             return;
@@ -65,16 +65,16 @@ impl Cleaned {
     }
 }
 
-/// A Service that fails: how much of it is in place does not matter.
+/// Failing Service. The comparison ignores its resources.
 #[derive(Debug, Clone)]
 pub(crate) struct Failing {
     /// namespace/name.
     pub(crate) key: String,
-    /// What the names of its frontends, rules and probes begin with.
+    /// Prefix of the names of its frontends, rules and probes.
     pub(crate) base: String,
 }
 
-/// Both states without what belongs to these Services alone.
+/// Returns both states without resources that belong only to these Services.
 pub(crate) fn without(failing: &[Failing], (expected, found): (State, State)) -> (State, State) {
     if failing.is_empty() {
         return (expected, found);
@@ -87,10 +87,12 @@ pub(crate) fn without(failing: &[Failing], (expected, found): (State, State)) ->
 }
 
 fn remove_owned(failing: &[Failing], state: &mut State, addresses: &mut BTreeSet<String>) {
-    let owned = |name: &Value| name.as_str().is_some_and(|name| failing.iter().any(|one| name.starts_with(&one.base)));
+    let owned =
+        |name: &Value| name.as_str().is_some_and(|name| failing.iter().any(|service| name.starts_with(&service.base)));
     let is_theirs = |document: &Value| {
         let services = document["tags"][SERVICES_TAG].as_str().filter(|services| !services.is_empty());
-        services.is_some_and(|services| services.split(',').all(|key| failing.iter().any(|one| one.key == key.trim())))
+        services
+            .is_some_and(|services| services.split(',').all(|key| failing.iter().any(|service| service.key == key.trim())))
     };
     for document in state.values().filter(|document| is_theirs(document)) {
         addresses.extend(document["properties"]["ipAddress"].as_str().map(str::to_owned));
@@ -99,8 +101,8 @@ fn remove_owned(failing: &[Failing], state: &mut State, addresses: &mut BTreeSet
     for balancer in state.values_mut().filter(|document| !document["properties"]["frontendIPConfigurations"].is_null()) {
         for list in ["frontendIPConfigurations", "loadBalancingRules", "probes"] {
             let Some(parts) = balancer["properties"][list].as_array_mut() else { continue };
-            let gone = parts.extract_if(.., |part| owned(&part["name"]));
-            addresses.extend(gone.filter_map(|part| Some(part["properties"]["privateIPAddress"].as_str()?.to_owned())));
+            let removed = parts.extract_if(.., |part| owned(&part["name"]));
+            addresses.extend(removed.filter_map(|part| Some(part["properties"]["privateIPAddress"].as_str()?.to_owned())));
         }
     }
     state.retain(|_, document| document["properties"]["frontendIPConfigurations"] != json!([]));
@@ -111,7 +113,7 @@ fn remove_references(state: &mut State, addresses: &BTreeSet<String>) {
     for document in state.values_mut() {
         if let Some(rules) = document["properties"]["securityRules"].as_array_mut() {
             for rule in rules.iter_mut() {
-                take_destinations(rule, |to| addresses.contains(to));
+                remove_destinations(rule, |to| addresses.contains(to));
             }
             rules.retain(|rule| !destinations(rule).is_empty());
         }
@@ -119,7 +121,7 @@ fn remove_references(state: &mut State, addresses: &BTreeSet<String>) {
     }
 }
 
-/// Takes references to the pools of other load balancers out of machines and interfaces.
+/// Removes references to pools of missing load balancers from machines and interfaces.
 fn leave_pools(value: &mut Value, balancers: &BTreeSet<String>) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| leave_pools(item, balancers)),
@@ -151,20 +153,20 @@ fn destinations(rule: &Value) -> Vec<String> {
     many.chain([&properties["destinationAddressPrefix"]]).filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Takes away the destinations that are so; a single one that remains is written as Go's controller writes it.
-fn take_destinations(rule: &mut Value, is_so: impl Fn(&str) -> bool) {
+/// Removes the destinations that match. A single remaining destination is written as Go's controller writes it.
+fn remove_destinations(rule: &mut Value, is_removed: impl Fn(&str) -> bool) {
     let before = destinations(rule);
-    let left: Vec<&String> = before.iter().filter(|to| !is_so(to)).collect();
-    if left.len() == before.len() {
+    let remaining: Vec<&String> = before.iter().filter(|to| !is_removed(to)).collect();
+    if remaining.len() == before.len() {
         return;
     }
     let mut none = Map::new();
     let properties = rule["properties"].as_object_mut().unwrap_or(&mut none);
     properties.remove("destinationAddressPrefix");
-    if let [single] = left.as_slice() {
+    if let [single] = remaining.as_slice() {
         properties.insert("destinationAddressPrefix".to_owned(), json!(single));
         properties.insert("destinationAddressPrefixes".to_owned(), json!([]));
     } else {
-        properties.insert("destinationAddressPrefixes".to_owned(), json!(left));
+        properties.insert("destinationAddressPrefixes".to_owned(), json!(remaining));
     }
 }

@@ -8,20 +8,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A fenced block.
+/// Fenced block of a page.
 pub(crate) struct Block {
     /// Path from the root of the tree.
     pub(crate) page: String,
     /// Line of the opening fence, from 1.
     pub(crate) line: usize,
     pub(crate) language: String,
-    /// What follows the language: `example`, `file=NAME`.
+    /// Words after the language: `example`, `file=NAME`.
     pub(crate) words: Vec<String>,
     pub(crate) text: String,
 }
 
 impl Block {
-    /// Whether a reader is meant to type it.
+    /// Returns `true` if readers run the text as commands.
     pub(crate) fn has_commands(&self) -> bool {
         ["sh", "bash", "shell", "console"].contains(&self.language.as_str())
     }
@@ -30,12 +30,12 @@ impl Block {
         self.words.iter().any(|word| word == "example")
     }
 
-    /// The file that a reader writes the text into.
+    /// Returns the file that readers write the text into.
     pub(crate) fn file(&self) -> Option<&str> {
         self.words.iter().find_map(|word| word.strip_prefix("file="))
     }
 
-    /// The commands without what they print.
+    /// Returns the commands without the lines that they print.
     pub(crate) fn commands(&self) -> String {
         if self.language != "console" {
             return self.text.clone();
@@ -43,7 +43,8 @@ impl Block {
         self.text.lines().filter_map(|line| line.strip_prefix("$ ")).map(|line| format!("{line}\n")).collect()
     }
 
-    pub(crate) fn place(&self) -> String {
+    /// Returns page and line.
+    pub(crate) fn location(&self) -> String {
         format!("{}:{}", self.page, self.line)
     }
 }
@@ -52,7 +53,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every file below `folder` whose name ends with this extension, sorted.
+/// Returns every file below `folder` whose name ends with this extension, sorted.
 pub(crate) fn files_with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -67,7 +68,7 @@ pub(crate) fn files_with_extension(folder: &Path, extension: &str) -> Vec<PathBu
     files
 }
 
-/// Paths from the root and texts of all pages.
+/// Returns the paths from the root and the texts of all pages.
 pub(crate) fn pages() -> Vec<(String, String)> {
     let mut paths = files_with_extension(&root().join("docs"), "md");
     paths.push(root().join("README.md"));
@@ -78,7 +79,7 @@ pub(crate) fn pages() -> Vec<(String, String)> {
     paths.into_iter().map(read).collect()
 }
 
-/// The blocks of a page, in order.
+/// Returns the blocks of a page, in order.
 pub(crate) fn blocks(page: &str, text: &str) -> Vec<Block> {
     let mut found = Vec::new();
     let mut lines = text.lines().enumerate();

@@ -1,7 +1,6 @@
-//! What can be checked of commands that do not run here.
+//! Checks of commands that do not run here.
 //!
-//! In: a block. Out: mistakes in its syntax, targets that the Makefile lacks, flags that the program lacks, manifests that are not
-//! there.
+//! In: a block. Out: errors in its syntax, and targets, flags and manifests that do not exist.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
@@ -26,7 +25,7 @@ pub(crate) fn problems(block: &Block) -> Vec<String> {
         let files = words.iter().filter(|word| word.starts_with("manifests/") && !root().join(word).exists());
         problems.extend(files.map(|file| format!("no file {file}")));
     }
-    problems.into_iter().map(|problem| format!("{}: {problem}", block.place())).collect()
+    problems.into_iter().map(|problem| format!("{}: {problem}", block.location())).collect()
 }
 
 fn syntax(commands: &str) -> Option<String> {
@@ -39,7 +38,7 @@ fn target<'a>(words: &[&'a str]) -> impl Iterator<Item = &'a str> + use<'a> {
     target.into_iter()
 }
 
-/// Names of the flags that the program is called with.
+/// Returns the names of the flags that the program is called with.
 fn arguments<'a>(words: &[&'a str]) -> impl Iterator<Item = &'a str> + use<'a> {
     let at = words.iter().position(|word| *word == PROGRAM || word.ends_with("/cloud-controller-manager"));
     let is_called = at.is_some_and(|at| at == 0 || words[at - 1] == "--");
@@ -48,7 +47,7 @@ fn arguments<'a>(words: &[&'a str]) -> impl Iterator<Item = &'a str> + use<'a> {
     after.into_iter().filter(|word| word.starts_with("--")).map(name)
 }
 
-/// The targets of the Makefile that it says something about.
+/// Returns the documented targets of the Makefile.
 pub(crate) fn targets() -> BTreeSet<String> {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
     let documented = makefile.lines().filter(|line| line.contains("## "));

@@ -3,9 +3,9 @@
 //! | fence | meaning |
 //! |---|---|
 //! | `sh` | the commands run, in the order of the page, and end with 0 |
-//! | `console` | lines that begin with `$ ` run, and print the lines that follow; `…` stands for anything |
+//! | `console` | lines that begin with `$ ` run, and print the lines that follow; `…` matches any text |
 //! | `sh example cluster` | as `sh example`; `tests/e2e/runbooks.rs` runs them on a real API server |
-//! | `sh example migration` | likewise; `tests/e2e/migration.rs` runs them beside a stand-in for the Go program |
+//! | `sh example migration` | as `sh example`; `tests/e2e/migration.rs` runs them next to a replacement of the Go program |
 //! | `sh example`, `console example` | they need a cluster, an account or Docker: targets, flags and files in them exist |
 //! | any language and `file=NAME` | the text is written into that file for later commands of the page |
 
@@ -27,20 +27,20 @@ fn all_blocks() -> impl Iterator<Item = blocks::Block> {
 
 #[test]
 fn every_fenced_block_has_a_language_and_known_words() {
-    let is_wrong = |block: &blocks::Block| {
+    let is_invalid = |block: &blocks::Block| {
         let other_shell = block.has_commands() && !["sh", "console"].contains(&block.language.as_str());
-        let known =
+        let is_listed =
             |word: &String| ["example", "cluster", "migration"].contains(&word.as_str()) || word.starts_with("file=");
         let runs_elsewhere = block.words.iter().any(|word| ["cluster", "migration"].contains(&word.as_str()));
-        let unknown = !block.words.iter().all(known) || (runs_elsewhere && !block.is_example());
-        block.language.is_empty() || other_shell || unknown
+        let has_unlisted = !block.words.iter().all(is_listed) || (runs_elsewhere && !block.is_example());
+        block.language.is_empty() || other_shell || has_unlisted
     };
-    let wrong: Vec<_> = all_blocks().filter(is_wrong).map(|block| block.place()).collect();
-    assert!(wrong.is_empty(), "fences without a language, or with words that tests/guides does not know: {wrong:?}");
+    let invalid: Vec<_> = all_blocks().filter(is_invalid).map(|block| block.location()).collect();
+    assert!(invalid.is_empty(), "fences without a language, or with words that tests/guides does not know: {invalid:?}");
 }
 
 #[test]
-fn what_runs_here_needs_no_other_program() {
+fn commands_that_run_here_need_no_other_program() {
     let runs = all_blocks().filter(|block| block.has_commands() && !block.is_example());
     let needs_more = |block: &blocks::Block| {
         let commands = block.commands();
@@ -49,8 +49,8 @@ fn what_runs_here_needs_no_other_program() {
             .chain(commands.split("| ").skip(1).filter_map(|rest| rest.split(' ').next()))
             .any(|word| FOREIGN.contains(&word))
     };
-    let wrong: Vec<_> = runs.filter(needs_more).map(|block| block.place()).collect();
-    assert!(wrong.is_empty(), "mark these as examples, they need {FOREIGN:?}: {wrong:?}");
+    let unmarked: Vec<_> = runs.filter(needs_more).map(|block| block.location()).collect();
+    assert!(unmarked.is_empty(), "mark these as examples, they need {FOREIGN:?}: {unmarked:?}");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn commands_of_every_page_run() {
         let shell = Shell::new();
         for block in blocks {
             run += usize::from(block.has_commands());
-            failures.extend(shell.take(&block).err().map(|problem| format!("{}: {problem}", block.place())));
+            failures.extend(shell.take(&block).err().map(|problem| format!("{}: {problem}", block.location())));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -74,7 +74,7 @@ fn commands_of_every_page_run() {
 }
 
 #[test]
-fn examples_name_what_there_is() {
+fn examples_name_existing_targets_flags_and_files() {
     let problems: Vec<_> =
         all_blocks().filter(blocks::Block::has_commands).flat_map(|block| examples::problems(&block)).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -83,12 +83,12 @@ fn examples_name_what_there_is() {
 #[test]
 fn targets_of_make_in_the_prose_exist() {
     let targets = examples::targets();
-    let mut unknown = Vec::new();
+    let mut missing = Vec::new();
     for (page, text) in pages() {
         let named = text.split("`make ").skip(1).filter_map(|rest| rest.split(['`', ' ']).next().map(str::to_owned));
-        unknown.extend(named.filter(|target| !targets.contains(target)).map(|target| format!("{page}: make {target}")));
+        missing.extend(named.filter(|target| !targets.contains(target)).map(|target| format!("{page}: make {target}")));
     }
-    assert!(unknown.is_empty(), "{unknown:?}");
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

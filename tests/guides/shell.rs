@@ -1,7 +1,8 @@
 //! Runs the commands of a page in a folder of its own.
 //!
-//! In: the blocks of one page, in order. Out: what went wrong. The folder has the manifests and the built program where a clone has
-//! them. `$HOME/.kube/config` leads to an in-memory API server. `bin/` beside this file has what `make` and the program do here.
+//! In: the blocks of one page, in order. Out: an error for each block that fails. The folder has the manifests and the built program in
+//! the same places as a clone. `$HOME/.kube/config` leads to an in-memory API server. `bin/` next to this file has the replacements of
+//! `make` and of the program.
 
 use std::{
     env, fs,
@@ -19,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::guides::blocks::{Block, root};
 
-/// Where the commands of one page run. The API server ends with it.
+/// Folder and API server for the commands of one page. Dropping it ends the API server.
 pub(crate) struct Shell {
     folder: TempDir,
     stop: Shutdown,
@@ -29,7 +30,7 @@ pub(crate) struct Shell {
 impl Shell {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Beside the clone's files, so that `..` of a folder made here is the clone.
+        // As in a clone, so that `..` of a folder that the page creates contains the manifests.
         symlink(root().join("manifests"), folder.path().join("manifests")).unwrap();
         fs::create_dir_all(folder.path().join("target/release")).unwrap();
         let program = "cloud-controller-manager";
@@ -39,7 +40,7 @@ impl Shell {
         Self { folder, stop, _runtime: runtime }
     }
 
-    /// Writes the file of a block, or runs its commands. What is wrong, if anything.
+    /// Writes the file of a block, or runs its commands. Returns an error if they fail or print other lines.
     pub(crate) fn take(&self, block: &Block) -> Result<(), String> {
         if let Some(file) = block.file() {
             return fs::write(self.folder.path().join(file), &block.text).map_err(|error| error.to_string());
@@ -62,7 +63,7 @@ impl Shell {
 
     fn run(&self, script: &str) -> Output {
         let path = env::var("PATH").unwrap();
-        // What hangs ends with status 124.
+        // A command that hangs ends with status 124.
         let mut bash = Command::new("timeout");
         bash.args(["60", "bash", "-euo", "pipefail", "-c", script])
             .current_dir(self.folder.path())
@@ -97,7 +98,7 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Commands, and the lines that each prints.
+/// Returns the commands with the lines that each must print.
 fn transcript(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in text.lines() {
@@ -110,7 +111,7 @@ fn transcript(text: &str) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-/// `…` stands for anything.
+/// Returns `true` if `line` matches `like`, in which `…` matches any text.
 pub(crate) fn is_like(line: &str, like: &str) -> bool {
     let mut rest = line;
     let mut parts = like.split('…');

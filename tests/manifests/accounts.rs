@@ -1,4 +1,4 @@
-//! The rights for `--use-service-account-credentials`: what the provider's own account may do, and who may get tokens for whom.
+//! The rights for `--use-service-account-credentials`: those of the provider's account, and the right to request tokens of other accounts.
 
 use cloud_controller_manager::{
     controllers::names::{self, TABLE},
@@ -11,10 +11,10 @@ use super::*;
 
 const FILE: &str = "azure/service-accounts.yaml";
 const ACCOUNT: &str = "azure-cloud-provider";
-/// Kubernetes' own `system:controller:route-controller` may list and watch Nodes, not get one.
+/// Account of the route controller. Kubernetes' `system:controller:route-controller` may list and watch Nodes, but not get one.
 const ROUTES: &str = names::ROUTE.client;
 
-/// What each account calls.
+/// Returns the calls of an account.
 fn account_calls(account: &str) -> BTreeSet<Grant> {
     let secret = default_secret();
     let mut calls: Vec<[&str; 5]> = Vec::new();
@@ -42,7 +42,7 @@ fn account_calls(account: &str) -> BTreeSet<Grant> {
 }
 
 #[test]
-fn every_account_may_do_what_it_calls_and_nothing_more() {
+fn every_account_has_exactly_the_rights_that_it_uses() {
     let objects = documents(FILE);
     let expected = [NAME, ACCOUNT, ROUTES].map(|account| (account.to_owned(), account_calls(account)));
     assert_eq!(rights(&objects), BTreeMap::from(expected));

@@ -1,5 +1,5 @@
-//! The admission policy of cloud-node-manager: decoded by the API's own types, and its expressions evaluated, over requests as the API
-//! server puts them. `tests/e2e` does the same on an API server that has the API.
+//! The admission policy of cloud-node-manager, decoded with the types of the API and evaluated for requests in the form of the API server.
+//! `tests/e2e` tests the policy on an API server that has the API.
 
 use std::collections::HashMap;
 
@@ -22,26 +22,31 @@ fn policy() -> ValidatingAdmissionPolicy {
     serde_json::from_value(documents(POLICY).remove(0)).unwrap()
 }
 
-/// The value of an expression.
+/// Evaluates an expression.
 fn evaluate(expression: &str, context: &Context<'_, '_>) -> cel::Value {
     let program = Env::stdlib().compile(expression).unwrap_or_else(|error| panic!("{expression}: {error:?}"));
     program.execute(context).unwrap_or_else(|error| panic!("{expression}: {error}"))
 }
 
-/// What the policy says to a request: nothing, or why not.
+/// Returns the reason why the policy denies a request, or `None`.
 fn refusal(request: &Value, object: &Value, old: &Value) -> Option<String> {
     messages(&policy(), 1, [request, object, old]).pop()
 }
 
-/// The first messages of a policy for a request, its object and the object before. The API server evaluates variables when they are
-/// named; here all are, so that none may fail.
+/// Returns the first `most` messages of a policy for a request, its object and the old object. The API server evaluates variables when they
+/// are used. This function evaluates all, so none may fail.
 pub(super) fn messages(policy: &ValidatingAdmissionPolicy, most: usize, values: [&Value; 3]) -> Vec<String> {
     let spec = policy.spec.clone().unwrap();
     let mut context = Context::default();
     for (name, value) in ["request", "object", "oldObject"].into_iter().zip(values) {
         context.add_variable(name, value).unwrap();
     }
-    if !spec.match_conditions.unwrap().iter().all(|one| evaluate(&one.expression, &context) == cel::Value::Bool(true)) {
+    if !spec
+        .match_conditions
+        .unwrap()
+        .iter()
+        .all(|condition| evaluate(&condition.expression, &context) == cel::Value::Bool(true))
+    {
         return Vec::new();
     }
     let mut variables: HashMap<String, cel::Value> = HashMap::new();
@@ -50,13 +55,16 @@ pub(super) fn messages(policy: &ValidatingAdmissionPolicy, most: usize, values: 
         variables.insert(variable.name, evaluate(&variable.expression, &context));
     }
     context.add_variable_from_value("variables", variables);
-    let failed =
-        spec.validations.unwrap().into_iter().filter(|one| evaluate(&one.expression, &context) != cel::Value::Bool(true));
-    let told = failed.take(most).filter_map(|one| match one.message_expression {
+    let failed = spec
+        .validations
+        .unwrap()
+        .into_iter()
+        .filter(|validation| evaluate(&validation.expression, &context) != cel::Value::Bool(true));
+    let messages = failed.take(most).filter_map(|validation| match validation.message_expression {
         Some(expression) => Some(text(&expression, &context)),
-        None => one.message,
+        None => validation.message,
     });
-    told.collect()
+    messages.collect()
 }
 
 fn text(expression: &str, context: &Context<'_, '_>) -> String {
@@ -66,7 +74,7 @@ fn text(expression: &str, context: &Context<'_, '_>) -> String {
     }
 }
 
-/// The pod on node-1 writes: operation, resource, subresource.
+/// Returns a write request of the pod on node-1.
 fn request(operation: &str, resource: &str, subresource: &str, name: &str) -> Value {
     json!({
         "operation": operation, "name": name, "subResource": subresource,
@@ -75,8 +83,8 @@ fn request(operation: &str, resource: &str, subresource: &str, name: &str) -> Va
     })
 }
 
-/// A Node that waits for its initialisation.
-fn fresh() -> Value {
+/// Returns a Node before its initialization.
+fn uninitialized_node() -> Value {
     json!({
         "metadata": {
             "name": "node-1", "labels": {"kubernetes.io/hostname": "node-1", "pool": "a"}, "annotations": {"a": "b"},
@@ -93,9 +101,9 @@ fn fresh() -> Value {
     })
 }
 
-/// `fresh` with the value at a JSON pointer set; null takes it away.
+/// Returns [`uninitialized_node`] with the value at a JSON pointer set, or removed for null.
 fn with(pointer: &str, value: Value) -> Value {
-    let mut node = fresh();
+    let mut node = uninitialized_node();
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     let parent = node.pointer_mut(parent).unwrap().as_object_mut().unwrap();
     let key = key.replace("~1", "/");
@@ -108,7 +116,7 @@ fn with(pointer: &str, value: Value) -> Value {
 }
 
 fn update(subresource: &str, object: &Value) -> Option<String> {
-    refusal(&request("UPDATE", "nodes", subresource, "node-1"), object, &fresh())
+    refusal(&request("UPDATE", "nodes", subresource, "node-1"), object, &uninitialized_node())
 }
 
 #[test]
@@ -119,7 +127,7 @@ fn the_component_is_part_of_cloud_node_manager() {
     let [policy, binding] = <[Value; 2]>::try_from(documents(POLICY)).unwrap();
     assert_eq!(binding["spec"], json!({"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}));
     assert_eq!(policy["spec"]["failurePolicy"], "Fail");
-    // Whatever RBAC lets the account write is looked at.
+    // The policy covers every write that RBAC allows the account.
     let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array().unwrap();
     for (_, _, resource, ..) in NODE_MANAGER_CALLS {
         let covers = |rule: &Value| {
@@ -132,11 +140,11 @@ fn the_component_is_part_of_cloud_node_manager() {
 }
 
 #[test]
-fn what_cloud_node_manager_writes_is_let_through() {
-    assert_eq!(update("", &fresh()), None);
-    let mut initialised = fresh();
-    initialised["spec"]["providerID"] = json!("azure:///subscriptions/s");
-    initialised["spec"]["taints"] = json!([{"key": "quarantine", "effect": "NoExecute"}]);
+fn writes_of_cloud_node_manager_are_admitted() {
+    assert_eq!(update("", &uninitialized_node()), None);
+    let mut initialized = uninitialized_node();
+    initialized["spec"]["providerID"] = json!("azure:///subscriptions/s");
+    initialized["spec"]["taints"] = json!([{"key": "quarantine", "effect": "NoExecute"}]);
     for label in [
         "node.kubernetes.io/instance-type",
         "beta.kubernetes.io/instance-type",
@@ -148,13 +156,13 @@ fn what_cloud_node_manager_writes_is_let_through() {
         "topology.kubernetes.azure.com/sub-fault-domain",
         "topology.kubernetes.azure.com/interconnect-group",
     ] {
-        initialised["metadata"]["labels"][label] = json!("x");
+        initialized["metadata"]["labels"][label] = json!("x");
     }
-    assert_eq!(update("", &initialised), None);
-    assert_eq!(refusal(&request("UPDATE", "nodes", "", "node-1"), &initialised, &initialised), None, "a second time");
+    assert_eq!(update("", &initialized), None);
+    assert_eq!(refusal(&request("UPDATE", "nodes", "", "node-1"), &initialized, &initialized), None, "a second time");
     assert_eq!(update("", &with("/spec/taints", json!([{"key": "quarantine", "effect": "NoExecute"}]))), None);
     assert_eq!(update("status", &with("/status/addresses", json!([{"type": "InternalIP", "address": "10.0.0.4"}]))), None);
-    let mut announced = fresh();
+    let mut announced = uninitialized_node();
     let conditions = announced["status"]["conditions"].as_array_mut().unwrap();
     conditions.insert(0, json!({"type": "NetworkUnavailable", "status": "True"}));
     assert_eq!(update("status", &announced), None);
@@ -163,12 +171,12 @@ fn what_cloud_node_manager_writes_is_let_through() {
 #[test]
 fn other_nodes_and_tokens_without_a_node_are_refused() {
     let own = request("UPDATE", "nodes", "status", "node-1");
-    assert_eq!(refusal(&own, &fresh(), &fresh()), None);
+    assert_eq!(refusal(&own, &uninitialized_node(), &uninitialized_node()), None);
     for (operation, name) in [("UPDATE", "node-2"), ("DELETE", "node-1"), ("DELETE", "node-2"), ("CREATE", "node-1")] {
-        let old = if operation == "CREATE" { Value::Null } else { fresh() };
-        let object = if operation == "DELETE" { Value::Null } else { fresh() };
-        let told = refusal(&request(operation, "nodes", "", name), &object, &old);
-        assert_eq!(told.as_deref(), Some("cloud-node-manager may change only its own node, node-1"), "{operation} {name}");
+        let old = if operation == "CREATE" { Value::Null } else { uninitialized_node() };
+        let object = if operation == "DELETE" { Value::Null } else { uninitialized_node() };
+        let denial = refusal(&request(operation, "nodes", "", name), &object, &old);
+        assert_eq!(denial.as_deref(), Some("cloud-node-manager may change only its own node, node-1"), "{operation} {name}");
     }
     for extra in [json!({}), json!({CLAIM: [""]}), json!({"another": ["node-1"]}), Value::Null] {
         let mut unbound = own.clone();
@@ -177,14 +185,14 @@ fn other_nodes_and_tokens_without_a_node_are_refused() {
         } else {
             unbound["userInfo"]["extra"] = extra;
         }
-        let told = refusal(&unbound, &fresh(), &fresh()).unwrap();
-        assert!(told.contains("names no node"), "{told}");
-        // Other accounts are none of the policy's business.
+        let denial = refusal(&unbound, &uninitialized_node(), &uninitialized_node()).unwrap();
+        assert!(denial.contains("names no node"), "{denial}");
+        // The policy does not apply to other accounts.
         for user in ["system:node:node-2", "system:serviceaccount:kube-system:cloud-controller-manager", "admin"] {
             let mut other = unbound.clone();
             other["userInfo"]["username"] = json!(user);
             other["name"] = json!("node-2");
-            assert_eq!(refusal(&other, &Value::Null, &fresh()), None, "{user}");
+            assert_eq!(refusal(&other, &Value::Null, &uninitialized_node()), None, "{user}");
         }
     }
 }
@@ -192,14 +200,17 @@ fn other_nodes_and_tokens_without_a_node_are_refused() {
 #[test]
 fn events_are_about_the_own_node() {
     let about = |kind: &str, name: &str| json!({"involvedObject": {"kind": kind, "name": name}});
-    let told = |operation: &str, event: &Value| refusal(&request(operation, "events", "", "e"), event, &Value::Null);
+    let denial = |operation: &str, event: &Value| refusal(&request(operation, "events", "", "e"), event, &Value::Null);
     for operation in ["CREATE", "UPDATE"] {
-        assert_eq!(told(operation, &about("Node", "node-1")), None);
+        assert_eq!(denial(operation, &about("Node", "node-1")), None);
         for event in [about("Node", "node-2"), about("Pod", "node-1"), json!({"involvedObject": {}})] {
-            assert!(told(operation, &event).is_some_and(|why| why.contains("events about its own node, node-1")), "{event}");
+            assert!(
+                denial(operation, &event).is_some_and(|message| message.contains("events about its own node, node-1")),
+                "{event}"
+            );
         }
     }
-    assert!(told("DELETE", &Value::Null).is_some());
+    assert!(denial("DELETE", &Value::Null).is_some());
     let mut newer = request("CREATE", "events", "", "e");
     newer["resource"]["group"] = json!("events.k8s.io");
     assert!(refusal(&newer, &json!({"regarding": {"kind": "Node", "name": "node-2"}}), &Value::Null).is_some());
@@ -228,24 +239,24 @@ fn everything_else_about_the_own_node_is_refused() {
     ];
     for (pointer, value, expected) in rows {
         for subresource in ["", "status"] {
-            let told = update(subresource, &with(pointer, value.clone()));
-            assert!(told.as_ref().is_some_and(|told| told.contains(expected)), "{pointer} {value}: {told:?}");
+            let denial = update(subresource, &with(pointer, value.clone()));
+            assert!(denial.as_ref().is_some_and(|denial| denial.contains(expected)), "{pointer} {value}: {denial:?}");
         }
     }
     let old = with("/spec/providerID", json!("azure://1"));
     let new = with("/spec/providerID", json!("azure://2"));
-    let told = refusal(&request("UPDATE", "nodes", "", "node-1"), &new, &old);
-    assert!(told.is_some_and(|told| told.contains("providerID once")));
+    let denial = refusal(&request("UPDATE", "nodes", "", "node-1"), &new, &old);
+    assert!(denial.is_some_and(|denial| denial.contains("providerID once")));
 }
 
-/// Takes down the names of a struct's fields.
+/// Deserializer that records the names of a struct's fields.
 struct FieldNames<'a>(&'a mut Vec<&'static str>);
 
 impl<'de> Deserializer<'de> for FieldNames<'_> {
     type Error = value::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, value::Error> {
-        Err(value::Error::custom("no struct"))
+        Err(value::Error::custom("not a struct"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -255,7 +266,7 @@ impl<'de> Deserializer<'de> for FieldNames<'_> {
         _: V,
     ) -> Result<V::Value, value::Error> {
         self.0.extend(fields);
-        Err(value::Error::custom("the names are known"))
+        Err(value::Error::custom("the names are recorded"))
     }
 
     serde::forward_to_deserialize_any! {
@@ -271,17 +282,17 @@ fn fields<T: DeserializeOwned>() -> Vec<&'static str> {
     names
 }
 
-/// A field that a later version of Kubernetes brings is noticed when k8s-openapi learns of it.
+/// A new field of a later Kubernetes version fails this test once k8s-openapi has it.
 #[test]
-fn no_field_of_a_node_is_forgotten() {
+fn the_policy_covers_every_field_of_a_node() {
     let parts = [
         ("spec", fields::<NodeSpec>(), ["providerID", "taints"]),
         ("status", fields::<NodeStatus>(), ["addresses", "conditions"]),
     ];
     for (part, fields, may_change) in parts {
         for field in fields.into_iter().filter(|field| !may_change.contains(field)) {
-            let told = update("status", &with(&format!("/{part}/{field}"), json!("changed")));
-            assert!(told.is_some_and(|told| told.contains(part)), "{part}.{field} may change");
+            let denial = update("status", &with(&format!("/{part}/{field}"), json!("changed")));
+            assert!(denial.is_some_and(|denial| denial.contains(part)), "{part}.{field} may change");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The admission policy about annotations of Services on Azure: decoded by the API's own types, its expressions evaluated, and never of
-//! another opinion than the table it is generated from.
+//! The admission policy for annotations of Services on Azure, decoded with the types of the API and evaluated: it never contradicts the
+//! table from which it is generated.
 
 use cloud_controller_manager::providers::azure::planner::load_balancer::annotations::{
     ANNOTATIONS, AnnotationEntry, PREFIX,
@@ -22,7 +22,7 @@ fn service(annotations: &Value) -> Value {
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}, {"port": 443}]}})
 }
 
-fn told(object: &Value, old: &Value) -> Vec<String> {
+fn warnings(object: &Value, old: &Value) -> Vec<String> {
     messages(&policy(), usize::MAX, [&json!({"operation": "CREATE"}), object, old])
 }
 
@@ -30,13 +30,13 @@ fn key(row: &AnnotationEntry) -> String {
     row.key.replace("{p}", "80")
 }
 
-/// What is told when every row of the table has this text.
-fn told_of_all(text: &str) -> Vec<String> {
+/// Returns the warnings for a Service that has this text in every annotation.
+fn warnings_for_all(text: &str) -> Vec<String> {
     let annotations: serde_json::Map<_, _> = ANNOTATIONS.iter().map(|row| (key(row), text.into())).collect();
-    told(&service(&annotations.into()), &Value::Null)
+    warnings(&service(&annotations.into()), &Value::Null)
 }
 
-/// Rows in which a text that the program takes for another one, or of which it takes only a part, is told.
+/// Returns `true` for rows with warnings about texts that the program accepts as another text, or only in part.
 fn is_lenient(row: &AnnotationEntry) -> bool {
     let accepts = (row.accepts)();
     ["true", "count as", "service tags", "CIDR", "port of the Service", "public IP prefix"]
@@ -68,10 +68,10 @@ fn texts() -> Vec<&'static str> {
 }
 
 #[test]
-fn what_the_program_takes_is_not_told() {
+fn values_that_the_program_accepts_get_no_warning() {
     let long = ["a".repeat(80), "a".repeat(81), "a".repeat(129), "a".repeat(200_000)];
     for text in texts().into_iter().chain(long.iter().map(String::as_str)) {
-        let messages = told_of_all(text);
+        let messages = warnings_for_all(text);
         for row in ANNOTATIONS.iter().filter(|row| !is_lenient(row) && !(row.refuses)(text)) {
             let mistaken = messages.iter().any(|message| message.starts_with(&format!("{}: ", row.key)));
             assert!(!mistaken, "{} {text:?}: {messages:?}", row.key);
@@ -79,12 +79,12 @@ fn what_the_program_takes_is_not_told() {
     }
 }
 
-/// The other direction, which CEL reaches only in part: most of what the table refuses is told.
+/// CEL cannot express every check of the table, so some refused values get no warning.
 #[test]
-fn most_of_what_the_program_refuses_is_told() {
+fn most_values_that_the_program_refuses_get_a_warning() {
     let (mut refused, mut missed) = (0, Vec::new());
     for text in texts() {
-        let messages = told_of_all(text);
+        let messages = warnings_for_all(text);
         let is_invisible = messages.iter().any(|message| message.contains("control characters"));
         for row in ANNOTATIONS.iter().filter(|row| (row.refuses)(text)) {
             refused += 1;
@@ -97,7 +97,7 @@ fn most_of_what_the_program_refuses_is_told() {
 }
 
 #[test]
-fn mistakes_are_told_with_key_and_format() {
+fn warnings_name_key_and_format() {
     for (name, text, expected) in [
         ("azure-load-balancer-tcp-idle-timeout", "3", "a whole number from 4 to 100"),
         ("azure-load-balancer-tcp-idle-timeout", "four", "a whole number from 4 to 100"),
@@ -110,19 +110,19 @@ fn mistakes_are_told_with_key_and_format() {
         ("port_{p}_health-probe_interval", "4", "a whole number from 5 up"),
         ("port_{p}_health-probe_port", "No_Port", "the name of a port"),
     ] {
-        let messages = told(&service(&json!({format!("{PREFIX}{}", name.replace("{p}", "443")): text})), &Value::Null);
+        let messages = warnings(&service(&json!({format!("{PREFIX}{}", name.replace("{p}", "443")): text})), &Value::Null);
         let [message] = messages.as_slice() else { panic!("{name} {text}: {messages:?}") };
         assert!(message.starts_with(&format!("{PREFIX}{name}: expected {expected}")), "{message}");
     }
-    let misspelt = format!("{PREFIX}azure-load-balancer-internl");
+    let misspelled = format!("{PREFIX}azure-load-balancer-internl");
     assert_eq!(
-        told(&service(&json!({&misspelt: "true"})), &Value::Null),
-        [format!("unknown annotation, ignored: {misspelt}")]
+        warnings(&service(&json!({&misspelled: "true"})), &Value::Null),
+        [format!("unknown annotation, ignored: {misspelled}")]
     );
 }
 
 #[test]
-fn what_is_not_the_programs_or_was_there_before_is_not_told() {
+fn foreign_and_unchanged_annotations_get_no_warning() {
     let timeout = format!("{PREFIX}azure-load-balancer-tcp-idle-timeout");
     let bad = service(&json!({&timeout: "1", "a": "b"}));
     let with = |pointer: &str, value: Value| {
@@ -130,10 +130,10 @@ fn what_is_not_the_programs_or_was_there_before_is_not_told() {
         object[pointer.split('/').next().unwrap()][pointer.split('/').nth(1).unwrap()] = value;
         object
     };
-    assert_eq!(told(&bad, &Value::Null).len(), 1);
-    assert_eq!(told(&bad, &with("spec/type", json!("ClusterIP"))).len(), 1, "the type changes: everything is new");
-    assert_eq!(told(&bad, &service(&json!({&timeout: "2"}))).len(), 1, "another mistake");
-    assert_eq!(told(&bad, &bad), [""; 0]);
+    assert_eq!(warnings(&bad, &Value::Null).len(), 1);
+    assert_eq!(warnings(&bad, &with("spec/type", json!("ClusterIP"))).len(), 1, "the type changes: everything is new");
+    assert_eq!(warnings(&bad, &service(&json!({&timeout: "2"}))).len(), 1, "another mistake");
+    assert_eq!(warnings(&bad, &bad), [""; 0]);
     for other in [
         with("spec/type", json!("ClusterIP")),
         with("spec/loadBalancerClass", json!("example.com/other")),
@@ -142,7 +142,7 @@ fn what_is_not_the_programs_or_was_there_before_is_not_told() {
         service(&json!({format!("{PREFIX}port_81_health-probe_interval"): "1"})),
         json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer"}}),
     ] {
-        assert_eq!(told(&other, &Value::Null), [""; 0], "{other}");
+        assert_eq!(warnings(&other, &Value::Null), [""; 0], "{other}");
     }
 }
 
@@ -150,6 +150,6 @@ fn what_is_not_the_programs_or_was_there_before_is_not_told() {
 fn the_component_is_the_policy() {
     assert_eq!(component("azure/admission")["resources"], json!(["policy.yaml"]));
     let policy = policy().spec.unwrap();
-    assert_eq!(policy.failure_policy.as_deref(), Some("Ignore"), "it is never in the way");
+    assert_eq!(policy.failure_policy.as_deref(), Some("Ignore"), "the policy blocks no request");
     assert_eq!(policy.validations.unwrap().len(), ANNOTATIONS.len() + 2);
 }

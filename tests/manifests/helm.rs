@@ -1,7 +1,7 @@
-//! The values for the Helm chart of Azure's Go program: keys that the chart has, arguments that this program takes, and the rights
-//! that the chart's ClusterRoles lack.
+//! The values for the Helm chart of Azure's Go program: keys of the chart, arguments that this program accepts, and the rights that the
+//! chart's ClusterRoles lack.
 //!
-//! What the chart does is written down here from `kubernetes-sigs/cloud-provider-azure`, `helm/cloud-provider-azure/values.yaml` and
+//! The tables below describe the chart, from `kubernetes-sigs/cloud-provider-azure`, `helm/cloud-provider-azure/values.yaml` and
 //! `templates/cloud-provider-azure.yaml`, chart 1.36.0.
 
 use cloud_controller_manager::cli::config::ManagerConfig;
@@ -14,10 +14,10 @@ const RIGHTS: &str = "azure/helm-rbac.yaml";
 const MANAGER: &str = "cloudControllerManager";
 const NODES: &str = "cloudNodeManager";
 
-/// An argument up to its value, the key of the value, and that value in the chart.
+/// Argument up to its value, key of the value, and its default in the chart.
 type Argument = (&'static str, &'static str, &'static str);
 
-/// What the Deployment always has.
+/// Arguments that the Deployment always has.
 const MANAGER_ARGUMENTS: &[Argument] = &[
     ("--allocate-node-cidrs=", "allocateNodeCidrs", "true"),
     ("--cloud-config=", "cloudConfig", "/etc/kubernetes/azure.json"),
@@ -32,7 +32,8 @@ const MANAGER_ARGUMENTS: &[Argument] = &[
     ("--v=", "logVerbosity", "2"),
 ];
 
-/// What it has when the value is set. The examples are the chart's, but that Go's program refuses `configmap`, too.
+/// Arguments of the Deployment whose value is set. The examples are those of the chart, except for `configmap`, which Go's program
+/// refuses, too.
 const MANAGER_OPTIONS: &[Argument] = &[
     ("--bind-address=", "bindAddress", "0.0.0.0"),
     ("--cert-dir=", "certDir", "/path/to/certs"),
@@ -48,7 +49,7 @@ const MANAGER_OPTIONS: &[Argument] = &[
     ("--leader-elect-lease-duration=", "leaderElectLeaseDuration", "30s"),
     ("--leader-elect-renew-deadline=", "leaderElectRenewDeadline", "15s"),
     ("--leader-elect-retry-period=", "leaderElectRetryPeriod", "5s"),
-    // The template has it twice.
+    // The template contains this argument twice.
     ("--leader-elect-resource-lock=", "leaderElectResourceLock", "leases"),
     ("--leader-elect-resource-lock=", "leaderElectResourceLock", "leases"),
     ("--master=", "master", "192.168.4.20"),
@@ -58,10 +59,10 @@ const MANAGER_OPTIONS: &[Argument] = &[
     ("--use-service-account-credentials=", "useServiceAccountCredentials", "false"),
 ];
 
-/// What the DaemonSet for Linux always has.
+/// Arguments that the DaemonSet for Linux always has.
 const NODES_ARGUMENTS: &[Argument] = &[("--node-name=$(NODE_NAME)", "", ""), ("--v=", "logVerbosity", "2")];
 
-/// What it has when the value is set.
+/// Arguments of the DaemonSet whose value is set.
 const NODES_OPTIONS: &[Argument] = &[
     ("--cloud-config=", "cloudConfig", "/etc/kubernetes/azure.json"),
     ("--kube-api-burst=", "kubeAPIBurst", "100"),
@@ -75,13 +76,13 @@ const NODES_OPTIONS: &[Argument] = &[
     ("--wait-routes=", "waitRoutes", "false"),
 ];
 
-/// Keys that both programs have and that are no arguments.
+/// Keys of both programs that are not arguments.
 const KEYS: &[&str] = &["imageRepository", "imageName", "imageTag", "imagePullPolicy", "containerResourceManagement"];
 /// Keys of the manager alone.
 const MANAGER_KEYS: &[&str] = &["updateStrategy"];
-/// Keys of the node manager alone. The chart starts the proxy with no arguments; its ports are in the pod's list and nowhere else.
+/// Keys of the node manager alone. The chart starts the proxy without arguments. Its ports are only in the port list of the pod.
 const NODES_KEYS: &[&str] = &["enableHealthProbeProxy", "healthProbeProxyImage", "healthCheckPort", "targetPort"];
-/// The command of the proxy's container in the chart.
+/// Command of the proxy's container in the chart.
 const PROXY_COMMAND: &str = "/usr/local/bin/health-probe-proxy";
 const RESOURCES: &[&str] = &["requestsCPU", "requestsMem", "limitsCPU", "limitsMem"];
 
@@ -111,12 +112,12 @@ fn keys(object: &Value) -> impl Iterator<Item = &str> {
     object.as_object().unwrap().keys().map(String::as_str)
 }
 
-/// The chart prints a value into the text between quotes.
+/// Returns a value as the chart prints it between quotes.
 fn printed(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The arguments as the chart renders them: what is set, and what the chart says.
+/// Returns the arguments as the chart renders them: the set values and the chart's defaults.
 fn rendered(values: &Value, always: &[Argument], options: &[Argument]) -> Vec<String> {
     let always = always.iter().map(|(text, key, default)| match values.get(key) {
         Some(value) => format!("{text}{}", printed(value)),
@@ -126,7 +127,7 @@ fn rendered(values: &Value, always: &[Argument], options: &[Argument]) -> Vec<St
     always.chain(set).collect()
 }
 
-/// Every option with the chart's example, where the values say nothing.
+/// Adds the chart's example of every option that is not set.
 fn with_examples(mut values: Value, options: &[Argument]) -> Value {
     for (_, key, example) in options {
         values.as_object_mut().unwrap().entry(*key).or_insert_with(|| (*example).into());
@@ -151,13 +152,13 @@ fn values_have_the_keys_of_the_chart() {
         (NODES, [NODES_ARGUMENTS, NODES_OPTIONS], NODES_KEYS),
     ];
     for (program, arguments, own) in tables {
-        let known: BTreeSet<&str> =
+        let chart_keys: BTreeSet<&str> =
             arguments.into_iter().flatten().map(|(_, key, _)| *key).chain([own, KEYS].concat()).collect();
         for key in keys(&values[program]) {
-            assert!(known.contains(key), "{program}.{key} is no key of the chart");
+            assert!(chart_keys.contains(key), "{program}.{key} is not a key of the chart");
         }
         for key in keys(&values[program]["containerResourceManagement"]) {
-            assert!(RESOURCES.contains(&key), "{program}.containerResourceManagement.{key} is no key of the chart");
+            assert!(RESOURCES.contains(&key), "{program}.containerResourceManagement.{key} is not a key of the chart");
         }
     }
     let strategy = &values[MANAGER]["updateStrategy"];
@@ -168,7 +169,7 @@ fn values_have_the_keys_of_the_chart() {
 fn values_are_those_of_the_manifests() {
     let values = values();
     for key in ["imageRepository", "imageName", "imageTag"] {
-        assert!(values[MANAGER][key].is_string(), "the chart would take Go's");
+        assert!(values[MANAGER][key].is_string(), "the chart would use the image of Go");
         assert_eq!(values[MANAGER][key], values[NODES][key], "both are one image");
     }
     let deployment = deployment_with(&[]).spec;
@@ -178,18 +179,18 @@ fn values_are_those_of_the_manifests() {
         (MANAGER, containers(deployment.template.spec)),
         (NODES, containers(daemon_set("daemonset.yaml").spec.template.spec)),
     ] {
-        let given = &values[program]["containerResourceManagement"];
+        let quantities = &values[program]["containerResourceManagement"];
         let resources = container.resources.unwrap();
         let (requests, limits) = (resources.requests.unwrap(), resources.limits.unwrap());
         for (key, quantity) in
             [("requestsCPU", &requests["cpu"]), ("requestsMem", &requests["memory"]), ("limitsMem", &limits["memory"])]
         {
-            assert_eq!(given[key].as_str(), Some(quantity.0.as_str()), "{program} {key}");
+            assert_eq!(quantities[key].as_str(), Some(quantity.0.as_str()), "{program} {key}");
         }
     }
     let ours = manager_config(start(&pod_with(&["azure"]).containers[0])).kube_api;
     let theirs = manager(&values[MANAGER]).kube_api;
-    // The chart always gives a rate; the manifests leave it to the API server.
+    // The chart always sets a rate. The manifests leave the limit to the API server.
     assert!(ours.limit_unless_fair && !theirs.limit_unless_fair);
     assert_eq!((theirs.qps, theirs.burst), (200.0, 400));
 }
@@ -221,38 +222,42 @@ fn the_probe_proxy_of_the_chart_is_the_same_image() {
 }
 
 #[test]
-fn whatever_else_a_release_sets_is_accepted() {
+fn all_options_of_the_chart_are_accepted() {
     let values = values();
     let config = manager(&with_examples(values[MANAGER].clone(), MANAGER_OPTIONS));
     assert_eq!(config.leader_election.lease_duration, Duration::from_secs(30));
     let config = node_manager(&with_examples(values[NODES].clone(), NODES_OPTIONS));
     assert_eq!(config.settings.status_update_frequency, Duration::from_secs(600));
-    // Nor does a release that has none of ours keep the program from starting.
+    // The program also starts with a release that has none of our values.
     manager(&with_examples(json!({}), MANAGER_OPTIONS));
 }
 
 #[test]
-fn the_secret_in_the_comments_takes_the_place_of_the_file() {
+fn the_secret_in_the_comments_replaces_the_file() {
     let commented = read(VALUES).replace("  # cloudConfig", "  cloudConfig");
     let values: Value = yaml::parse(&commented).unwrap();
     let cloud = manager(&values[MANAGER]).cloud.config;
     let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), default_secret());
     assert_eq!((cloud.cloud_config, secret.name, secret.namespace), (None, of_flags.name, of_flags.namespace));
-    assert!(CHART_RULES.iter().any(|(who, _, what, verbs)| (*who, *what) == (NAME, "secrets") && verbs.contains(&"get")));
+    assert!(
+        CHART_RULES
+            .iter()
+            .any(|(account, _, resource, verbs)| (*account, *resource) == (NAME, "secrets") && verbs.contains(&"get"))
+    );
 }
 
-/// What the code calls and the chart does not grant, by account.
+/// Returns the rights that the code needs and the chart does not grant, by account.
 fn missing() -> BTreeMap<String, BTreeSet<Grant>> {
     let manager = calls().map(|call| (NAME, call));
     let nodes = NODE_MANAGER_CALLS.iter().map(|call| (NODE_MANAGER, *call));
     let mut missing: BTreeMap<String, BTreeSet<Grant>> = BTreeMap::new();
-    for (who, (scope, group, resource, name, verbs)) in manager.chain(nodes) {
+    for (account, (scope, group, resource, name, verbs)) in manager.chain(nodes) {
         let is_granted = |verb: &str| {
-            let mut rules = CHART_RULES.iter().filter(|rule| (rule.0, rule.1, rule.2) == (who, group, resource));
+            let mut rules = CHART_RULES.iter().filter(|rule| (rule.0, rule.1, rule.2) == (account, group, resource));
             rules.any(|rule| rule.3.contains(&verb) || rule.3.contains(&"*"))
         };
         for verb in verbs.iter().filter(|verb| !is_granted(verb)) {
-            missing.entry(who.to_owned()).or_default().insert(grant([scope, group, resource, name, verb]));
+            missing.entry(account.to_owned()).or_default().insert(grant([scope, group, resource, name, verb]));
         }
     }
     missing

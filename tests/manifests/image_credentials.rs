@@ -1,4 +1,4 @@
-//! The kubelet's configuration for acr-credential-provider: the kubelet accepts it, and it calls the program as it wants to be called.
+//! The kubelet's configuration for acr-credential-provider: the kubelet accepts it, and the program accepts its arguments.
 
 use super::*;
 
@@ -6,11 +6,11 @@ const FOLDER: &str = "acr-credential-provider";
 
 #[test]
 fn the_kubelet_calls_the_program_for_every_registry() {
-    let config: Value = one(&format!("{FOLDER}/credential-provider-config.yaml"));
+    let config: Value = only_document(&format!("{FOLDER}/credential-provider-config.yaml"));
     let kind = (&config["apiVersion"], &config["kind"]);
     assert_eq!(kind, (&"kubelet.config.k8s.io/v1".into(), &"CredentialProviderConfig".into()));
     let [provider] = config["providers"].as_array().unwrap().as_slice() else { panic!("{config}") };
-    assert_eq!(provider["name"], FOLDER, "the program is called like its provider");
+    assert_eq!(provider["name"], FOLDER, "the provider has the name of the program");
     assert_eq!(provider["apiVersion"], "credentialprovider.kubelet.k8s.io/v1");
     let patterns: Vec<&str> = provider["matchImages"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let suffixes = ["azurecr.io", "azurecr.cn", "azurecr.de", "azurecr.us"];

@@ -1,9 +1,8 @@
-//! What README and guides tell people to write beside the manifests: it names an image in one place, fits what is there, and can
-//! stand beside a Go program.
+//! Kustomizations in the README and the guides: they name the image in one place, fit the manifests, and can run next to a Go program.
 
 use super::*;
 
-/// Texts with kustomizations to copy.
+/// Pages with kustomizations to copy.
 const TEXTS: &[&str] = &[
     "README.md",
     "docs/guides/installing.md",
@@ -13,11 +12,11 @@ const TEXTS: &[&str] = &[
     "docs/guides/kubeadm.md",
     "docs/guides/webhooks.md",
 ];
-/// Ports of the Go program: its own default, that of Azure's examples, that of Azure's Helm chart.
+/// Ports of the Go program: its default, the port of Azure's examples, and the port of Azure's Helm chart.
 const GO_PORTS: [u16; 3] = [10258, 10267, 10268];
 const BESIDE_GO: &str = "beside-go";
 
-/// The kustomizations that `text` shows, of which no line is indented deeper than the first.
+/// Returns the kustomizations in `text`, without the indentation of their first line.
 fn shown(text: &str) -> Vec<Value> {
     let mut found = Vec::new();
     let mut lines = text.lines();
@@ -31,14 +30,14 @@ fn shown(text: &str) -> Vec<Value> {
     found
 }
 
-/// Every container that ships, of all manifests and components.
+/// Returns every shipped container of all manifests and components.
 fn shipped_containers() -> Vec<Container> {
     let set = daemon_set("daemonset.yaml").spec.template.spec.unwrap();
     let windows = windows::pod().containers;
     containers().into_iter().chain(set.containers).chain(windows).chain([probe_proxy::container()]).collect()
 }
 
-/// Whether kubelet refuses the name before it asks any registry: capitals are for registries and tags alone.
+/// Returns `true` if the kubelet refuses the name without a request to a registry: only registries and tags may contain capitals.
 fn is_no_image(name: &str) -> bool {
     !name.contains(['/', ':']) && name.chars().any(|letter| letter.is_ascii_uppercase())
 }
@@ -70,10 +69,10 @@ fn kustomizations_to_copy_fit_and_name_the_image_in_one_place() {
 }
 
 #[test]
-fn the_migration_has_the_cloud_of_the_go_program_and_none_of_its_ports() {
+fn the_migration_uses_the_cloud_of_go_and_other_ports() {
     let guide = fs::read_to_string("docs/guides/installing.md").unwrap();
     let beside = |value: &Value| {
-        value["components"].as_array().is_some_and(|all| all.iter().any(|one| one == "../manifests/beside-go"))
+        value["components"].as_array().is_some_and(|all| all.iter().any(|path| path == "../manifests/beside-go"))
     };
     let [kustomization] = <[Value; 1]>::try_from(shown(&guide).into_iter().filter(beside).collect::<Vec<_>>()).unwrap();
     assert_eq!(kustomization["components"], json!(["../manifests/azure", "../manifests/beside-go"]));
@@ -86,10 +85,10 @@ fn the_migration_has_the_cloud_of_the_go_program_and_none_of_its_ports() {
     assert_eq!((after.cloud, after.controllers), (before.cloud, before.controllers));
     let component = component(BESIDE_GO);
     assert_eq!(component["nameSuffix"], "-next");
-    assert_eq!(component["labels"][0]["includeSelectors"], true, "pods of both must not be taken for one another's");
+    assert_eq!(component["labels"][0]["includeSelectors"], true, "selectors must not match pods of the other Deployment");
 }
 
-/// What the manager may read in the whole cluster. Whoever writes nothing gets exactly this of its rights.
+/// Returns the cluster-wide read rights of the manager. Shadow managers and viewers get exactly these.
 fn read_grants() -> BTreeSet<Grant> {
     let roles = objects().into_iter().filter(|(_, object)| object["kind"] == "ClusterRole");
     roles.flat_map(|(_, role)| grants(&role)).filter(|grant| ["get", "list", "watch"].contains(&grant.4.as_str())).collect()
@@ -102,8 +101,8 @@ fn a_shadow_manager_writes_nothing_and_may_write_nothing() {
     let [usual, shadow] = [usual, shadow].map(|deployment| deployment.spec.template.spec.unwrap().containers.remove(0));
     let [before, after] = [&usual, &shadow].map(|container| manager_config(start(container)));
     assert!(after.dry_run && after.cloud.config.read_only && !before.dry_run);
-    let taken = [GO_PORTS.to_vec(), vec![before.serving.port, 10278]].concat();
-    assert!(!taken.contains(&after.serving.port), "{}", after.serving.port);
+    let used_ports = [GO_PORTS.to_vec(), vec![before.serving.port, 10278]].concat();
+    assert!(!used_ports.contains(&after.serving.port), "{}", after.serving.port);
     assert_eq!(i32::from(after.serving.port), shadow.ports.unwrap()[0].container_port);
     assert_eq!((after.cloud.provider, after.controllers), (before.cloud.provider, before.controllers));
     let component = component("shadow");
@@ -112,17 +111,17 @@ fn a_shadow_manager_writes_nothing_and_may_write_nothing() {
     let may = grants(&json!({"rules": rights[0]["value"]}));
     let (reviews, reads): (BTreeSet<Grant>, _) = may.into_iter().partition(|grant| grant.2.ends_with("reviews"));
     assert_eq!(reads, read_grants());
-    let asked: Vec<_> = reviews.iter().map(|grant| (grant.2.as_str(), grant.4.as_str())).collect();
-    assert_eq!(asked, [("tokenreviews", "create"), ("subjectaccessreviews", "create")]);
+    let review_rights: Vec<_> = reviews.iter().map(|grant| (grant.2.as_str(), grant.4.as_str())).collect();
+    assert_eq!(review_rights, [("tokenreviews", "create"), ("subjectaccessreviews", "create")]);
     let deleted = component["patches"].as_array().unwrap().iter().filter_map(|patch| patch["patch"].as_str());
     let deleted: Vec<Value> = deleted.map(|patch| yaml::parse(patch).unwrap()).collect();
     let lease = |object: &Value| object["kind"] == "Role" && object["$patch"] == "delete";
-    assert!(deleted.iter().any(lease), "the right to the lease goes: {deleted:?}");
+    assert!(deleted.iter().any(lease), "the right to the Lease is not removed: {deleted:?}");
 }
 
 #[test]
-fn a_viewer_may_only_look() {
-    let role: Value = one("viewer/rbac.yaml");
+fn a_viewer_has_only_read_access() {
+    let role: Value = only_document("viewer/rbac.yaml");
     let rules = role["rules"].as_array().unwrap().iter().cloned();
     let (urls, rules): (Vec<Value>, Vec<Value>) = rules.partition(|rule| rule["nonResourceURLs"].is_array());
     assert!(urls.iter().all(|rule| rule["verbs"] == json!(["get"])), "{urls:?}");

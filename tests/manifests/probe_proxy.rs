@@ -1,17 +1,17 @@
-//! health-probe-proxy's container: it fits the DaemonSet that it is added to, and does what the guide says.
+//! The container of health-probe-proxy: it fits its DaemonSet and the guide.
 
 use super::*;
 
 const COMPONENT: &str = "health-probe-proxy";
 
-/// The only change of the component.
+/// Returns the only change of the component.
 fn change() -> Value {
     let [change] =
         <[Value; 1]>::try_from(yaml::parse::<Vec<Value>>(&read(&format!("{COMPONENT}/container.yaml"))).unwrap()).unwrap();
     change
 }
 
-/// The container that the component adds.
+/// Returns the container that the component adds.
 pub(super) fn container() -> Container {
     let value = change()["value"].clone();
     assert_eq!(round_trip::<Container>(&value), value, "fields that Kubernetes does not know");
@@ -34,7 +34,7 @@ fn the_component_adds_a_container_to_node_managers() {
 }
 
 #[test]
-fn it_listens_where_the_guide_says_and_may_do_nothing() {
+fn the_proxy_is_confined_and_listens_on_the_documented_port() {
     let container = container();
     assert_confined(&container);
     let CliCommand::ProxyProbes(config) = start(&container) else { panic!("{:?}", container.args) };

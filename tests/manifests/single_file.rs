@@ -1,4 +1,4 @@
-//! What `kubectl apply -f` may be given: the one file per cloud that `make manifest` writes, and never the static pod.
+//! Files for `kubectl apply -f`: one file per cloud, written by `make manifest`, without the static pod.
 //!
 //! `KUBECTL` names kubectl; `.ci/kubectl` prints it and `make test` sets it.
 
@@ -9,7 +9,7 @@ use crate::guides::blocks::files_with_extension;
 
 const IMAGE: &str = "registry.example.com:5000/team/ccm:v0.1.0";
 
-/// The files that are written for an image, or what is wrong with it.
+/// Writes the files for an image, and returns them or the error.
 fn written(image: &str) -> Result<Vec<(PathBuf, Vec<Value>)>, String> {
     assert!(
         std::env::var_os("KUBECTL").is_some(),
@@ -26,7 +26,7 @@ fn written(image: &str) -> Result<Vec<(PathBuf, Vec<Value>)>, String> {
 }
 
 #[test]
-fn one_file_per_cloud_installs_what_the_kustomization_does() {
+fn the_file_of_a_cloud_installs_its_kustomization() {
     let files = written(IMAGE).unwrap();
     let clouds: Vec<_> = files.iter().map(|(path, _)| path.file_stem().unwrap().to_str().unwrap()).collect();
     assert_eq!(clouds, ["azure", "fake"]);
@@ -46,16 +46,16 @@ fn one_file_per_cloud_installs_what_the_kustomization_does() {
 }
 
 #[test]
-fn a_text_that_is_no_image_is_refused() {
+fn an_invalid_image_name_is_refused() {
     for image in ["", "a b", "x|y", "a&b", "-x"] {
         assert!(written(image).unwrap_err().contains("is not the name of an image"), "{image}");
     }
 }
 
 #[test]
-fn applying_the_folder_makes_no_pod() {
+fn applying_the_folder_creates_no_pod() {
     let manifests = ["yaml", "yml", "json"].map(|ending| files_with_extension(Path::new(FOLDER), ending)).concat();
-    // Templates of Helm are no YAML.
+    // Helm templates are not YAML.
     for path in manifests.into_iter().filter(|path| !path.starts_with("manifests/chart/templates")) {
         let objects: Vec<Value> = yaml::documents(&fs::read_to_string(&path).unwrap()).unwrap();
         assert!(objects.iter().all(|object| object["kind"] != "Pod"), "{}", path.display());

@@ -1,4 +1,4 @@
-//! cloud-node-manager's DaemonSet for Windows: it differs from the one for Linux only in what Windows needs.
+//! cloud-node-manager's DaemonSet for Windows: it differs from that for Linux only where Windows requires it.
 
 use super::*;
 
@@ -9,7 +9,7 @@ pub(super) fn pod() -> PodSpec {
 }
 
 #[test]
-fn windows_node_managers_are_as_those_of_linux() {
+fn windows_node_managers_match_those_of_linux() {
     let [windows, linux] = [FILE, "daemonset.yaml"].map(daemon_set);
     assert_eq!(windows.spec.template.metadata.clone().unwrap().labels, windows.spec.selector.match_labels);
     assert_ne!(windows.spec.selector, linux.spec.selector);

@@ -1,4 +1,4 @@
-//! Alerts: promtool accepts them, each fires and stays silent when it should, names what there is, and has a runbook.
+//! Alerts: promtool accepts them, each fires only in its cases, uses existing metrics and labels, and has a runbook.
 
 use std::{collections::BTreeSet, fs};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::monitoring::{
     path,
     promtool::promtool,
-    query::{names, unknown},
+    query::{missing_names, names},
     read,
     runbooks::page,
 };
@@ -31,7 +31,7 @@ fn name(alert: &Value) -> &str {
     alert["alert"].as_str().unwrap().strip_prefix(PREFIX).unwrap()
 }
 
-/// Fails unless every case of a file of tests passes, whose rules are the shipped ones without the texts of the runbooks.
+/// Panics unless every case of a test file passes. Its rules are the shipped rules without the texts of the runbooks.
 fn assert_cases(cases: &Value) {
     let mut rules: Value = yaml::parse(&read(RULES)).unwrap();
     for group in rules["groups"].as_array_mut().unwrap() {
@@ -60,12 +60,12 @@ fn promtool_accepts_the_rules_and_every_case() {
     assert_cases(&cases());
 }
 
-/// Programs whose series have names that this program has, too: cert-manager, kube-apiserver, kube-controller-manager, a CSI driver.
+/// Jobs of programs with series of the same names: cert-manager, kube-apiserver, kube-controller-manager, a CSI driver.
 const FOREIGN_JOBS: [&str; 4] = ["cert-manager", "kubernetes", "kube-controller-manager", "csi-azuredisk"];
-/// A replica that leads, so that no alert about the leader fires.
+/// Series of a leader, which keeps alerts about the leader silent.
 const LEADER: &str = r#"leader_election_master_status{cluster="west",job="cloud-controller-manager",instance="z:10258",name="cloud-controller-manager"}"#;
 
-/// The series of a case under another job, next to a healthy leader; no alert is expected.
+/// Returns a case with its series under another job, next to a healthy leader, and without expected alerts.
 fn as_foreign(case: &Value, job: &str) -> Value {
     let mut foreign = case.clone();
     for series in foreign["input_series"].as_array_mut().unwrap() {
@@ -93,13 +93,13 @@ fn series_of_other_programs_fire_nothing() {
     assert_cases(&file);
 }
 
-/// The query of the guide that lists the clusters that are ready to switch.
+/// Tests the query of the guide that lists the clusters that are ready to switch.
 #[test]
 fn the_gate_in_the_guide_lists_ready_clusters_only() {
     let guide = read("docs/guides/monitoring.md");
     let query = guide.split("```promql\n").nth(1).unwrap().split("```").next().unwrap();
     let planned = |cluster: &str, kind: &str, values: &str| json!({"series": format!("cloud_controller_manager_planned_writes{{cluster={cluster:?},instance=\"s\",kind={kind:?}}}"), "values": values});
-    // Each has two leftovers: one cluster nothing else, one a write for an hour, one something unread, and one is younger than a day.
+    // Each cluster has two leftovers. In addition, one has a write for an hour, one has an unread resource, and one is younger than a day.
     let clusters = [
         ("ready", "2x400", "0x400"),
         ("writes", "2x100 3x10 2x290", "0x400"),
@@ -160,10 +160,10 @@ fn each_alert_has_a_fault_that_fires_it() {
 }
 
 #[test]
-fn alerts_name_what_there_is() {
+fn alerts_use_existing_metrics_and_labels() {
     for alert in alerts() {
         let texts: String = alert["annotations"].as_object().unwrap().values().map(Value::to_string).collect();
-        assert_eq!(unknown(alert["expr"].as_str().unwrap(), &texts), Vec::<String>::new(), "{}", name(&alert));
+        assert_eq!(missing_names(alert["expr"].as_str().unwrap(), &texts), Vec::<String>::new(), "{}", name(&alert));
     }
 }
 
@@ -182,10 +182,10 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
         let severity = alert["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning"].contains(&severity), "{title}");
     }
-    let there = fs::read_dir(path(RUNBOOKS)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let there: BTreeSet<String> =
-        there.filter(|file| file != "README.md").map(|file| format!("{RUNBOOKS}/{file}")).collect();
-    assert_eq!(there, expected);
+    let existing = fs::read_dir(path(RUNBOOKS)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let existing: BTreeSet<String> =
+        existing.filter(|file| file != "README.md").map(|file| format!("{RUNBOOKS}/{file}")).collect();
+    assert_eq!(existing, expected);
     let index = read(&format!("{RUNBOOKS}/README.md"));
     for file in &expected {
         assert!(index.contains(file.strip_prefix("docs/runbooks/").unwrap()), "the index has no {file}");

@@ -1,15 +1,15 @@
-//! Dashboards: every panel has a query that parses and names what there is, and a place of its own.
+//! Dashboards: every panel has queries that parse and use existing metrics and labels, and no panels overlap.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::monitoring::{path, promtool::promtool, query::unknown, read};
+use crate::monitoring::{path, promtool::promtool, query::missing_names, read};
 
 const NAMES: [&str; 2] = ["operator", "developer"];
 /// Units of Grafana that the dashboards use.
 const UNITS: [&str; 6] = ["none", "s", "ops", "reqps", "percentunit", "bytes"];
-/// What the two together have to show.
+/// Rows that both dashboards together must contain.
 const ROWS: [&str; 8] =
     ["Overview", "Services", "Nodes", "Azure Resource Manager", "Queues", "API server", "Secure port", "Process"];
 const COLUMNS: u64 = 24;
@@ -22,7 +22,7 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row")
 }
 
-/// Queries with their legends, as Prometheus gets them.
+/// Returns queries as Prometheus receives them, with their legends.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let variables =
         |query: &str| query.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$lease", "any");
@@ -36,7 +36,7 @@ fn queries(dashboard: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_query_parses_and_names_what_there_is() {
+fn every_query_parses_and_uses_existing_names() {
     for name in NAMES {
         let queries = queries(&dashboard(name));
         assert!(queries.len() > 20);
@@ -45,27 +45,27 @@ fn every_query_parses_and_names_what_there_is() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let groups = json!({"groups": [{"name": name, "rules": rules.collect::<Vec<_>>()}]});
         std::fs::write(file.path(), groups.to_string()).unwrap();
-        let (is_right, told) = promtool(&["check", "rules", file.path().to_str().unwrap()], &path(""), "");
-        assert!(is_right, "{name}: {told}");
-        let wrong: Vec<String> = queries.iter().flat_map(|(query, legend)| unknown(query, legend)).collect();
-        assert_eq!(wrong, Vec::<String>::new(), "{name}");
+        let (is_right, output) = promtool(&["check", "rules", file.path().to_str().unwrap()], &path(""), "");
+        assert!(is_right, "{name}: {output}");
+        let missing: Vec<String> = queries.iter().flat_map(|(query, legend)| missing_names(query, legend)).collect();
+        assert_eq!(missing, Vec::<String>::new(), "{name}");
     }
 }
 
 #[test]
-fn panels_are_complete_and_have_places_of_their_own() {
+fn panels_are_complete_and_do_not_overlap() {
     for name in NAMES {
         let dashboard = dashboard(name);
         let all = dashboard["panels"].as_array().unwrap();
         let ids: BTreeSet<u64> = all.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
         assert_eq!(ids.len(), all.len(), "{name}: an id twice");
-        let mut taken = BTreeSet::new();
+        let mut covered = BTreeSet::new();
         for panel in all {
             let title = panel["title"].as_str().unwrap();
             let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
             assert!(w > 0 && h > 0 && x + w <= COLUMNS, "{name}: {title}");
-            for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
-                assert!(taken.insert(place), "{name}: {title} lies on another panel");
+            for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                assert!(covered.insert(cell), "{name}: {title} overlaps another panel");
             }
         }
         for panel in panels(&dashboard) {
@@ -81,20 +81,20 @@ fn panels_are_complete_and_have_places_of_their_own() {
     }
 }
 
-/// A cluster may have another lease, or two.
+/// A cluster may have another Lease, or two.
 #[test]
-fn the_lease_is_chosen_and_no_query_names_one() {
-    let mut asked = 0;
+fn queries_use_the_selected_lease() {
+    let mut lease_queries = 0;
     for name in NAMES {
         let dashboard = dashboard(name);
         let variables = dashboard["templating"]["list"].as_array().unwrap();
-        let lease = variables.iter().find(|one| one["name"] == "lease");
+        let lease = variables.iter().find(|variable| variable["name"] == "lease");
         for query in panels(&dashboard).flat_map(|panel| panel["targets"].as_array().unwrap()) {
             let query = query["expr"].as_str().unwrap();
             assert!(!query.contains("cloud-controller-manager"), "{name}: {query}");
             if query.contains("leader_election_master_status") {
                 assert!(query.contains("name=\"$lease\"") && lease.is_some(), "{name}: {query}");
-                asked += 1;
+                lease_queries += 1;
             }
         }
         if let Some(lease) = lease {
@@ -102,14 +102,14 @@ fn the_lease_is_chosen_and_no_query_names_one() {
             assert_eq!(lease["current"]["value"], "cloud-controller-manager");
         }
     }
-    assert_eq!(asked, 2);
+    assert_eq!(lease_queries, 2);
 }
 
-/// What each query selects by: one program in the chosen clusters.
+/// Selector of each query: one program in the selected clusters.
 const SELECTOR: &str = r#"{cluster=~"$cluster",namespace=~"$namespace",job=~"$job",instance=~"$instance""#;
 
 #[test]
-fn every_query_selects_the_program_and_shows_clusters_apart() {
+fn every_query_selects_the_program_and_separates_clusters() {
     for name in NAMES {
         let dashboard = dashboard(name);
         for target in panels(&dashboard).flat_map(|panel| panel["targets"].as_array().unwrap()) {
@@ -138,11 +138,11 @@ fn dashboards_can_be_chosen_by_cluster_job_and_replica() {
         {
             let query = named(variable)["query"]["query"].as_str().unwrap().to_owned();
             let metric = query.trim_start_matches("label_values(").split(['{', ',']).next().unwrap();
-            // No other program has it, so that all jobs are those of this one.
+            // Only this program has the metric, so all jobs belong to it.
             assert!(metric.starts_with("cloud_controller_manager_"), "{query}");
-            assert_eq!(unknown(metric, ""), Vec::<String>::new());
+            assert_eq!(missing_names(metric, ""), Vec::<String>::new());
             assert!(query.ends_with(&format!(", {variable})")), "{query}");
-            assert_eq!(named(variable)["allValue"], all, "{variable}: only the job is limited to values that there are");
+            assert_eq!(named(variable)["allValue"], all, "{variable}: only the job is limited to existing values");
         }
         assert!(uids.insert(dashboard["uid"].as_str().unwrap().to_owned()) && dashboard["schemaVersion"].is_u64());
         let titles = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] == "row");

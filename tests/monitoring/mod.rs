@@ -1,13 +1,13 @@
-//! What operators watch: alerts, dashboards, runbooks.
+//! Alerts, dashboards and runbooks.
 //!
-//! In: the files of the chart (`manifests/chart/files`), the cases of each alert (`alerts.test.yaml`), `docs/runbooks`, and the table of
+//! Input: the files of the chart (`manifests/chart/files`), the cases of each alert (`alerts.test.yaml`), `docs/runbooks`, and the table of
 //! metrics. promtool reads the queries; their names and labels are compared with the table.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 mod alerts;
 mod dashboards;
-mod known;
+mod metric_names;
 use crate::promtool;
 mod query;
 mod runbooks;
@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A path of the tree.
+/// Returns a path in the repository.
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }

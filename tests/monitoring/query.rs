@@ -1,12 +1,12 @@
-//! What a PromQL query names: metrics with the labels they are selected by, and the labels it groups by.
+//! Names in a PromQL query: metrics with the labels of their selectors, and the labels of the grouping.
 //!
-//! In: a query that promtool accepts. Out: the names. This is no parser: it tells names of metrics from words of the language.
+//! Input: a query that promtool accepts. Output: the names. The code is not a parser: it only separates names of metrics from keywords.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::monitoring::known;
+use crate::monitoring::metric_names;
 
-/// Words of PromQL and functions that the queries here use.
+/// Keywords and functions of PromQL that the queries use.
 const WORDS: &str = "sum max min count avg topk by without on ignoring group_left group_right or and unless bool offset \
     rate increase histogram_quantile vector time label_values absent last_over_time";
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
@@ -20,7 +20,7 @@ pub(crate) struct QueryNames {
     pub(crate) grouping: BTreeSet<String>,
 }
 
-/// Names, numbers and single signs; strings and durations are left out.
+/// Returns names, numbers and single characters, without strings and durations.
 fn tokens(query: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = query.chars().peekable();
@@ -77,30 +77,30 @@ fn shown_label(piece: &str) -> Option<&str> {
     (is_name(label) && label != "end").then_some(label)
 }
 
-/// What of a query, and of the labels that its legend or text shows, does not exist.
-pub(crate) fn unknown(query: &str, shown: &str) -> Vec<String> {
-    let known = known::metrics();
+/// Returns the missing metrics and labels of a query, and of its legend or text.
+pub(crate) fn missing_names(query: &str, shown: &str) -> Vec<String> {
+    let existing = metric_names::metrics();
     let names = names(query);
-    let mut unknown = Vec::new();
+    let mut missing = Vec::new();
     let mut labels = BTreeSet::new();
     for (metric, selected) in &names.metrics {
-        match known.get(metric) {
-            None => unknown.push(format!("no metric {metric}")),
+        match existing.get(metric) {
+            None => missing.push(format!("no metric {metric}")),
             Some(has) => {
-                unknown.extend(selected.difference(has).map(|label| format!("{metric} has no label {label}")));
+                missing.extend(selected.difference(has).map(|label| format!("{metric} has no label {label}")));
                 labels.extend(has.clone());
             }
         }
     }
     let grouped = names.grouping.difference(&labels).map(|label| format!("no metric of {query} has the label {label}"));
-    unknown.extend(grouped);
-    // What is grouped away cannot be shown.
-    let left = if names.grouping.is_empty() { labels } else { names.grouping };
+    missing.extend(grouped);
+    // Labels that the grouping removes cannot be shown.
+    let remaining = if names.grouping.is_empty() { labels } else { names.grouping };
     let pieces = shown.split("{{").skip(1).filter_map(|piece| piece.split("}}").next());
-    for label in pieces.filter_map(shown_label).filter(|label| !left.contains(*label)) {
-        unknown.push(format!("{query} has no label {label} to show"));
+    for label in pieces.filter_map(shown_label).filter(|label| !remaining.contains(*label)) {
+        missing.push(format!("{query} has no label {label} to show"));
     }
-    unknown
+    missing
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn names_of_a_query_are_found() {
     assert_eq!(found.metrics, BTreeMap::from([("a_bucket".into(), set(&["x", "z"])), ("b_total".into(), set(&[]))]));
     assert_eq!(found.grouping, set(&["call", "le"]));
     assert_eq!(
-        unknown("sum by (nonsense) (workqueue_depth{name=\"x\"})", ""),
+        missing_names("sum by (nonsense) (workqueue_depth{name=\"x\"})", ""),
         ["no metric of sum by (nonsense) (workqueue_depth{name=\"x\"}) has the label nonsense"]
     );
-    assert_eq!(unknown("workqueue_depth{queue=\"x\"}", "{{name}}"), ["workqueue_depth has no label queue"]);
-    assert_eq!(unknown("sum(nothing)", ""), ["no metric nothing"]);
-    assert_eq!(unknown("sum by (name) (workqueue_depth)", "{{ $labels.instance }}").len(), 1);
+    assert_eq!(missing_names("workqueue_depth{queue=\"x\"}", "{{name}}"), ["workqueue_depth has no label queue"]);
+    assert_eq!(missing_names("sum(nothing)", ""), ["no metric nothing"]);
+    assert_eq!(missing_names("sum by (name) (workqueue_depth)", "{{ $labels.instance }}").len(), 1);
 }

@@ -1,6 +1,6 @@
 //! The runbooks in the annotations of the alerts: the text of each page, readable without the repository.
 //!
-//! In: the pages and the file of alerts. Out: the same file with the annotation `runbook` of each alert. `UPDATE_DOCS=1` writes it.
+//! Input: the pages and the file of alerts. Output: the same file with the annotation `runbook` of each alert. `UPDATE_DOCS=1` writes it.
 
 use std::{env, fs};
 
@@ -27,7 +27,7 @@ pub(crate) fn page(name: &str) -> String {
     format!("{RUNBOOKS}/{page}.md")
 }
 
-/// Returns a page as plain text: no title, no marks of headings and code, and of links to other pages the text.
+/// Returns a page as plain text: without the title, without markup of headings and code, and with the text of links only.
 fn plain(markdown: &str) -> String {
     let (mut plain, mut is_code) = (String::new(), false);
     for line in markdown.lines().skip(1) {
@@ -52,7 +52,7 @@ fn without_links(line: &str) -> String {
     text
 }
 
-/// Returns the file of alerts with the runbooks of today.
+/// Returns the file of alerts with the current runbooks.
 fn current(file: &str) -> String {
     let (mut lines, mut alert, mut is_old) = (Vec::new(), None, false);
     let finish = |lines: &mut Vec<String>, alert: &mut Option<String>| {

@@ -1,4 +1,4 @@
-//! Leaders that die at any request of theirs, and a range that is used up while they take turns.
+//! Leaders that die at any of their requests, and a range that is exhausted under successive leaders.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Node;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 use super::{
+    cluster::*,
     mortal::{LastRequest, Life},
     seeds,
-    world::*,
 };
 
 /// Eight blocks.
@@ -24,22 +24,22 @@ fn with_six_nodes() -> Cluster {
     cluster
 }
 
-/// How much a leader asks for until all Nodes have their CIDRs, and its cluster is quiet.
+/// Returns how many requests a leader sends until all Nodes have their CIDRs and its cluster is quiet.
 async fn requests_of_a_leader() -> usize {
     let cluster = with_six_nodes();
-    let leader = cluster.campaign(FLAGS);
+    let leader = cluster.start_candidate(FLAGS);
     cluster.until_all_have_cidrs(1).await;
     pass(5).await;
     leader.life.sent()
 }
 
-/// Patches of the second leader, but for the Nodes that have joined meanwhile.
+/// Returns `true` for patches of the second leader, except those of Nodes that have joined meanwhile.
 fn of_the_second_for_others(request: &RequestRecord) -> bool {
     let is_patch = request.resource == "nodes" && request.verb == Verb::Patch;
     is_patch && request.user_agent.starts_with("replica-1/") && !request.name.starts_with("late")
 }
 
-/// Between any two requests, and in any one of them: what it leaves behind is never given twice.
+/// The leader dies between any two requests or during any of them. No CIDR is assigned twice afterwards.
 #[tokio::test(start_paused = true)]
 async fn a_leader_may_die_at_any_request() {
     let all = requests_of_a_leader().await;
@@ -47,19 +47,19 @@ async fn a_leader_may_die_at_any_request() {
     for last in [LastRequest::Lost, LastRequest::Served, LastRequest::Late(LATE)] {
         for nth in 1..=all {
             let cluster = with_six_nodes();
-            let first = cluster.campaign_for(FLAGS, Life::until(nth, last));
+            let first = cluster.start_candidate_for(FLAGS, Life::until(nth, last));
             cluster.until(|_| first.life.is_over(), "dead").await;
-            // More Nodes than blocks: what is free, or is thought to be, is given out.
+            // More Nodes than blocks, so that each block that seems free is allocated.
             (0..8).for_each(|index| cluster.join(&format!("late{index}"), Taint::Uninitialized));
             if let LastRequest::Late(_) = last {
-                // What is carried out late finds its Node as it was.
+                // Keeps the other Nodes unchanged, so that a late patch still matches the version of its Node.
                 cluster.server.faults().fail_every(429, of_the_second_for_others);
             }
-            cluster.campaign(FLAGS);
+            cluster.start_candidate(FLAGS);
             pass(2 * LATE.as_secs()).await;
             cluster.assert_disjoint();
             cluster.server.faults().clear();
-            cluster.until(|cluster| cluster.taken().len() == 8, "given all blocks").await;
+            cluster.until(|cluster| cluster.allocated().len() == 8, "given all blocks").await;
             pass(60).await;
             cluster.assert_disjoint();
             first.kill();
@@ -82,14 +82,14 @@ fn disturb(cluster: &Cluster, random: &mut SmallRng) {
     }
 }
 
-/// More Nodes than blocks, which come and go, under leaders in turn with stale watches and an API server that fails.
+/// More Nodes than blocks join and leave under successive leaders, with stale watches and a failing API server.
 #[tokio::test(start_paused = true)]
-async fn a_range_that_is_used_up_is_given_out_whole_and_never_twice() {
+async fn exhausted_range_is_allocated_whole_and_never_twice() {
     const FOUR: &[&str] = &["--cluster-cidr=10.244.0.0/22", "--configure-cloud-routes=false"];
     for seed in seeds::printed(0..12) {
         let mut random = SmallRng::seed_from_u64(seed);
         let cluster = Cluster::new();
-        let (mut leader, mut joined) = (cluster.campaign(FOUR), 0);
+        let (mut leader, mut joined) = (cluster.start_candidate(FOUR), 0);
         for _ in 0..12 {
             for _ in 0..random.random_range(0..4) {
                 let taint = if random.random_bool(0.5) { Taint::Uninitialized } else { Taint::None };
@@ -113,12 +113,12 @@ async fn a_range_that_is_used_up_is_given_out_whole_and_never_twice() {
                 } else {
                     leader.stop()
                 }
-                leader = cluster.campaign(FOUR);
+                leader = cluster.start_candidate(FOUR);
             }
             cluster.server.faults().clear();
         }
-        let wanted = |cluster: &Cluster| cluster.nodes().len().min(4);
-        cluster.until(|cluster| cluster.taken().len() == wanted(cluster), "used as far as it goes").await;
+        let expected = |cluster: &Cluster| cluster.nodes().len().min(4);
+        cluster.until(|cluster| cluster.allocated().len() == expected(cluster), "fully allocated").await;
         cluster.assert_disjoint();
     }
 }

@@ -1,19 +1,19 @@
-//! No CIDR twice: patches that come late, and leaders that wait for those of the former one.
+//! No CIDR is assigned twice: late patches, and leaders that wait for patches of the former leader.
 
 use cloud_controller_manager::sandbox::{api_server::RequestRecord, http::Verb};
 use k8s_openapi::api::core::v1::Node;
 
-use super::world::*;
+use super::cluster::*;
 
 fn node_patches(request: &RequestRecord) -> bool {
     request.resource == "nodes" && request.verb == Verb::Patch
 }
 
-/// No other controller runs.
+/// Flags under which no other controller runs.
 const ALONE: &[&str] = &["--cluster-cidr=10.244.0.0/19", "--configure-cloud-routes=false", "--controllers=node-ipam"];
 
-/// A patch that was sent long ago on this version.
-async fn give(cluster: &Cluster, name: &str, cidr: &str, version: &str) {
+/// Sends a patch that is bound to an old version of the Node, as if it had been on its way for long.
+async fn send_late_patch(cluster: &Cluster, name: &str, cidr: &str, version: &str) {
     let late = serde_json::json!({
         "metadata": {"resourceVersion": version},
         "spec": {"podCIDR": cidr, "podCIDRs": [cidr]},
@@ -23,28 +23,28 @@ async fn give(cluster: &Cluster, name: &str, cidr: &str, version: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_patch_of_the_former_leader_is_waited_for() {
+async fn new_leader_waits_for_late_patches_of_the_former_one() {
     let cluster = Cluster::new();
-    let first = cluster.campaign(ALONE);
+    let first = cluster.start_candidate(ALONE);
     cluster.join("before", Taint::None);
     cluster.until_all_have_cidrs(1).await;
     first.kill();
     cluster.join("a", Taint::None);
     let version = cluster.server.get::<Node>("", "a").unwrap().metadata.resource_version.unwrap();
-    cluster.campaign(ALONE);
-    // It leads after 15 s or so.
+    cluster.start_candidate(ALONE);
+    // It leads after about 15 s.
     pass(30).await;
     cluster.join("b", Taint::None);
     pass(15).await;
-    assert!(cluster.cidr("a").is_none() && cluster.cidr("b").is_none(), "the first leader's patches may be under way");
-    give(&cluster, "a", "10.244.1.0/24", &version).await;
+    assert!(cluster.cidr("a").is_none() && cluster.cidr("b").is_none(), "patches of the first leader may be in flight");
+    send_late_patch(&cluster, "a", "10.244.1.0/24", &version).await;
     cluster.until_all_have_cidrs(1).await;
     assert_eq!(cluster.cidr("a").as_deref(), Some("10.244.1.0/24"));
 }
 
-/// Silence at first, then a refusal: what was sent at first may be carried out much later.
+/// The first patch gets no response, the following ones are rejected. The first may still be executed much later.
 #[tokio::test(start_paused = true)]
-async fn a_patch_that_comes_late_takes_no_block_of_another_node() {
+async fn late_patch_never_gets_the_block_of_another_node() {
     for refusal in [403, 422, 429] {
         let cluster = Cluster::new();
         // There is one block.
@@ -59,17 +59,17 @@ async fn a_patch_that_comes_late_takes_no_block_of_another_node() {
         cluster.join("b", Taint::None);
         pass(300).await;
         cluster.server.faults().clear();
-        give(&cluster, "a", "10.244.0.0/24", &version).await;
+        send_late_patch(&cluster, "a", "10.244.0.0/24", &version).await;
         pass(300).await;
         cluster.assert_disjoint();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_released_its_lease_is_waited_for_where_a_node_is_without() {
+async fn released_lease_delays_only_nodes_that_joined_before() {
     for joins_before in [true, false] {
         let cluster = Cluster::new();
-        let first = cluster.campaign(ALONE);
+        let first = cluster.start_candidate(ALONE);
         cluster.join("before", Taint::None);
         cluster.until_all_have_cidrs(1).await;
         first.stop();
@@ -77,35 +77,35 @@ async fn a_leader_that_released_its_lease_is_waited_for_where_a_node_is_without(
         if joins_before {
             cluster.join("a", Taint::None);
         }
-        cluster.campaign(ALONE);
+        cluster.start_candidate(ALONE);
         pass(5).await;
         if !joins_before {
             cluster.join("a", Taint::None);
         }
         pass(10).await;
-        assert_eq!(cluster.cidr("a").is_none(), joins_before, "a patch that it did not wait for may be under way");
+        assert_eq!(cluster.cidr("a").is_none(), joins_before, "a patch from before the release may be in flight");
         pass(60).await;
         assert!(cluster.cidr("a").is_some());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_leader_of_a_cluster_waits_for_nobody() {
+async fn first_leader_of_a_cluster_allocates_immediately() {
     let cluster = Cluster::new();
     cluster.join("a", Taint::None);
-    cluster.campaign(ALONE);
+    cluster.start_candidate(ALONE);
     pass(10).await;
     assert!(cluster.cidr("a").is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_changes_is_waited_for_no_longer() {
+async fn changed_node_ends_the_wait_for_late_patches() {
     let cluster = Cluster::new();
-    let first = cluster.campaign(ALONE);
+    let first = cluster.start_candidate(ALONE);
     pass(5).await;
     first.kill();
     cluster.join("a", Taint::None);
-    cluster.campaign(ALONE);
+    cluster.start_candidate(ALONE);
     pass(30).await;
     assert!(cluster.cidr("a").is_none());
     cluster.label("a", "changed");
@@ -114,7 +114,7 @@ async fn a_node_that_changes_is_waited_for_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cidrs_that_others_give_are_respected() {
+async fn cidrs_of_another_allocator_are_respected() {
     let cluster = Cluster::new();
     cluster.start(ALONE);
     cluster.join("a", Taint::None);

@@ -4,7 +4,7 @@ use super::*;
 
 const FOREIGN_ID: &str = "metal3://rack1/9";
 
-/// A Node named like a machine of the cloud, as the kubelet of another cloud registers it.
+/// Changes a Node that is named like a machine of the cloud to one that the kubelet of another cloud registers.
 fn foreign(mut node: Node) -> Node {
     if node.metadata.name.as_deref() == Some(NODE) {
         node.spec.get_or_insert_default().provider_id = Some(FOREIGN_ID.to_owned());
@@ -41,7 +41,7 @@ async fn nodes_of_other_clouds_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_label_is_enough_for_an_unmanaged_node() {
+async fn unmanaged_node_needs_only_its_label() {
     for is_central in [true, false] {
         let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 1)));
         match is_central {

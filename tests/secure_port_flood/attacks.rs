@@ -1,5 +1,5 @@
-//! What the peers of the secure port do to it. Each attack ends by itself and ignores that it is cut off,
-//! but counts itself in its target once it has brought what it brings.
+//! Attacks on the secure port. An attack ignores that its connections are closed. It counts in its target once its data has reached the
+//! port.
 
 use std::{io, net::Ipv4Addr};
 
@@ -11,26 +11,26 @@ use tokio::{
 
 use crate::secure_port_flood::target::{TENANT_TOKEN, Target};
 
-/// The addresses that attack. Probes come from others.
+/// Returns the source address of an attack. Probes use other addresses.
 pub(crate) fn attacker(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1, u8::try_from(number % 40).unwrap() + 1)
 }
 
 type Attack = BoxFuture<'static, io::Result<()>>;
 
-/// Runs `count` attacks, `at_once` of them at any time.
+/// Runs `count` attacks, at most `at_once` in parallel.
 async fn swarm(count: usize, at_once: usize, attack: impl Fn(usize) -> Attack) {
     stream::iter(0..count).map(attack).buffer_unordered(at_once).for_each(|_| async {}).await;
 }
 
-/// Waits until the other side closes, without looking at what it says.
+/// Discards data until the other side closes.
 async fn hold(mut stream: impl AsyncReadExt + Unpin) -> io::Result<()> {
     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map(drop)
 }
 
-/// (a) Heads that never end, on 1,000 connections at once.
+/// (a) Incomplete heads on 1,000 parallel connections.
 pub(crate) async fn half_sent_requests(target: Target) {
-    let one = move |number| -> Attack {
+    let attack = move |number| -> Attack {
         let target = target.clone();
         Box::pin(async move {
             let mut stream = target.http1(attacker(number)).await?;
@@ -40,12 +40,12 @@ pub(crate) async fn half_sent_requests(target: Target) {
             hold(stream).await
         })
     };
-    swarm(1000, 1000, one).await;
+    swarm(1000, 1000, attack).await;
 }
 
 /// (b) Methods of 950 KB and headers of 1 MiB.
 pub(crate) async fn huge_heads(target: Target) {
-    let one = move |number| -> Attack {
+    let attack = move |number| -> Attack {
         let target = target.clone();
         Box::pin(async move {
             let head = match number % 3 {
@@ -53,24 +53,24 @@ pub(crate) async fn huge_heads(target: Target) {
                 _ => format!("GET /{number} HTTP/1.1\r\nhost: ccm\r\nx-filler: {}\r\n\r\n", "a".repeat(1 << 20)),
             };
             let (mut reader, mut writer) = tokio::io::split(target.http1(attacker(number)).await?);
-            let mut answer = [0; 1];
+            let mut response = [0; 1];
             tokio::select! {
                 written = writer.write_all(head.as_bytes()) => written?,
-                read = reader.read(&mut answer) => {
+                read = reader.read(&mut response) => {
                     target.count();
                     return read.map(drop);
                 }
             }
             target.count();
-            reader.read(&mut answer).await.map(drop)
+            reader.read(&mut response).await.map(drop)
         })
     };
-    swarm(180, 24, one).await;
+    swarm(180, 24, attack).await;
 }
 
-/// (c) TCP connections that say nothing, opened as fast as the machine can.
+/// (c) Silent TCP connections, opened as fast as possible.
 pub(crate) async fn silent_connections(target: Target) {
-    let one = move |number| -> Attack {
+    let attack = move |number| -> Attack {
         let target = target.clone();
         Box::pin(async move {
             let stream = target.tcp(attacker(number)).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn silent_connections(target: Target) {
             hold(stream).await
         })
     };
-    swarm(5000, 500, one).await;
+    swarm(5000, 500, attack).await;
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -94,12 +94,12 @@ fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &id.to_be_bytes(), payload].concat()
 }
 
-/// The start of a connection whose client takes no byte of any body.
+/// Returns the start of a connection whose client accepts no byte of any body.
 fn opening() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[0, INITIAL_WINDOW_SIZE, 0, 0, 0, 0])].concat()
 }
 
-/// A string of HPACK, not compressed.
+/// Encodes a string in HPACK without compression.
 fn text(text: &str) -> Vec<u8> {
     let mut encoded = Vec::new();
     let mut rest = text.len();
@@ -118,9 +118,9 @@ fn text(text: &str) -> Vec<u8> {
     encoded
 }
 
-/// A GET of `path` with one more header, on stream `id`.
+/// Returns a GET request for `path` with one more header, on stream `id`.
 fn get(id: u32, path: &str, (name, value): (&str, &str)) -> Vec<u8> {
-    // By index of the static table: `:method: GET`, `:scheme: https`, then `:path` and `:authority` with a value.
+    // Fields by index of the static table: `:method: GET`, `:scheme: https`, then `:path` and `:authority` with a value.
     let parts = [vec![0x82, 0x87, 0x04], text(path), vec![0x01], text("ccm"), vec![0x00], text(name), text(value)];
     frame(HEADERS, COMPLETE, id, &parts.concat())
 }
@@ -130,14 +130,14 @@ fn reset(id: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, id, &CANCEL)
 }
 
-/// The ids of the streams that a client opens.
+/// Returns the ids of the streams that a client opens.
 fn ids(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|number| 2 * number + 1)
 }
 
-/// (d) Streams that are reset as soon as they are open, and as many streams as fit whose answers nobody takes.
+/// (d) Streams that are reset immediately, and the maximum number of streams whose responses the client does not accept.
 pub(crate) async fn http2_floods(target: Target) {
-    let one = move |number: usize| -> Attack {
+    let attack = move |number: usize| -> Attack {
         let target = target.clone();
         Box::pin(async move {
             let (reader, mut writer) = tokio::io::split(target.http2(attacker(number)).await?);
@@ -157,12 +157,12 @@ pub(crate) async fn http2_floods(target: Target) {
             reading.await?
         })
     };
-    swarm(80, 80, one).await;
+    swarm(80, 80, attack).await;
 }
 
-/// (e) Requests of somebody who may read `/metrics`, and does not read the answers; and pipelined ones without a body.
+/// (e) Requests of a caller with access to `/metrics` who does not read the responses, and pipelined requests without a body.
 pub(crate) async fn slow_readers(target: Target, token: &'static str) {
-    let one = move |number: usize| -> Attack {
+    let attack = move |number: usize| -> Attack {
         let target = target.clone();
         Box::pin(async move {
             let authorization = format!("Bearer {token}");
@@ -186,13 +186,13 @@ pub(crate) async fn slow_readers(target: Target, token: &'static str) {
             std::future::pending().await
         })
     };
-    swarm(120, 120, one).await;
+    swarm(120, 120, attack).await;
 }
 
-/// (f) Requests without a name for paths that nobody has asked for, abandoned as soon as they are sent; a quarter of
-/// those who send them waits for a while, so that reviews wait too.
+/// (f) Anonymous requests for new paths, abandoned as soon as they are sent. A quarter of the connections remains open for a second, so
+/// reviews wait, too.
 pub(crate) async fn abandoned_requests(target: Target) {
-    let one = move |number: usize| -> Attack {
+    let attack = move |number: usize| -> Attack {
         let target = target.clone();
         Box::pin(async move {
             let mut stream = target.http2(attacker(number)).await?;
@@ -211,36 +211,36 @@ pub(crate) async fn abandoned_requests(target: Target) {
             stream.read(&mut some).await.map(drop)
         })
     };
-    swarm(100, 20, one).await;
+    swarm(100, 20, attack).await;
 }
 
-/// (g) Pods of a tenant hold as many connections as four addresses get, with a token that the API server accepts, and with requests
-/// that it allows to every ServiceAccount. Who is cut off comes again.
+/// (g) Pods of a tenant use all connections of four addresses, with a token that the API server accepts, and with requests that it allows
+/// to every ServiceAccount. They reconnect when a connection is closed.
 pub(crate) async fn tokens_of_a_tenant(target: Target) {
-    let one = move |number: usize| -> Attack {
+    let attack = move |number: usize| -> Attack {
         let target = target.clone();
         Box::pin(async move {
             loop {
-                let _ = ask_on(&target, number).await;
+                let _ = send_requests(&target, number).await;
                 sleep(Duration::from_millis(100)).await;
             }
         })
     };
-    swarm(96, 96, one).await;
+    swarm(96, 96, attack).await;
 }
 
-/// Asks over one connection until it ends.
-async fn ask_on(target: &Target, number: usize) -> io::Result<()> {
+/// Sends requests over one connection until it ends.
+async fn send_requests(target: &Target, number: usize) -> io::Result<()> {
     let mut stream = target.http1(attacker(number % 4)).await?;
     let path = ["/livez", "/api/v1"][number / 4 % 2];
     let head = format!("HEAD {path} HTTP/1.1\r\nhost: ccm\r\nauthorization: Bearer {TENANT_TOKEN}\r\n\r\n");
-    let mut answer = [0; 1024];
+    let mut response = [0; 1024];
     loop {
         stream.write_all(head.as_bytes()).await?;
-        if stream.read(&mut answer).await? == 0 {
+        if stream.read(&mut response).await? == 0 {
             return Ok(());
         }
-        if answer.starts_with(b"HTTP/1.1 200 ") || answer.starts_with(b"HTTP/1.1 404 ") {
+        if response.starts_with(b"HTTP/1.1 200 ") || response.starts_with(b"HTTP/1.1 404 ") {
             target.count();
         }
         sleep(Duration::from_millis(300)).await;

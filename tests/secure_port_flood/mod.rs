@@ -1,8 +1,8 @@
-//! Who may read nothing gets little: the built program under floods of its secure port keeps within its memory, answers probes
-//! and does not let strangers hold up those who are known.
+//! Limits for callers without access: under floods of its secure port, the built program stays within its memory limit, responds to probes
+//! and does not delay known callers.
 //!
-//! In: attacks over loopback, each from many addresses; kubelet probes from others. Out: figures per attack, which are asserted.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+//! Input: attacks over loopback, each from many addresses, and kubelet probes from other addresses. Output: checked figures per attack.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 mod attacks;
 pub(crate) mod target;
@@ -24,32 +24,33 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::target::{Program, SOON, Target, is_ok, is_shipped, probe};
 
-/// kubelet's `timeoutSeconds` unless somebody sets it.
+/// Default of `timeoutSeconds` of the kubelet.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
-/// How often each prober asks.
+/// Interval of the requests of each prober.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// What may be resident of the program that is shipped.
+/// Limit of resident memory of the shipped program.
 const RESIDENT_LIMIT_KIB: u64 = 64 * 1024;
-/// What is resident of it before anybody asks (17 MiB, rounded up). A debug build begins with 55, nearly all of it pages of its own file;
-/// so its growth is measured, which is the same for both or larger there. Of the program in `CCM_BINARY` everything counts.
+/// Resident memory of the shipped program before the first request (17 MiB, rounded up). A debug build starts with 55 MiB, nearly all of it
+/// pages of its own file, so only its growth counts, which is at least that of a release build. For the program in `CCM_BINARY`, all memory
+/// counts.
 const SHIPPED_BASE_KIB: u64 = 20 * 1024;
-/// Attacks that do not end by themselves are ended.
+/// Time after which an attack is aborted.
 const ATTACK: Duration = Duration::from_secs(4);
-/// For everything, on a machine that may be busy; beyond what the start may take.
+/// Time limit for all phases on a busy machine, in addition to the start.
 const ALL: Duration = Duration::from_secs(SOON.as_secs() + 120);
-/// Of a hundred probes of all phases so many may be missed, as a machine that is busy with something else may stop everybody for a moment,
+/// Percentage of probes of all phases that may fail, because a busy machine may stop all processes for a moment.
 const MISSED_PERCENT: usize = 5;
-/// but not so many in a row: then kubelet restarts the container (`failureThreshold`).
+/// Number of consecutive failures after which the kubelet restarts the container (`failureThreshold`).
 const MISSED_IN_A_ROW: usize = 3;
-/// kubelet on the same host, which connects from the address that it connects to; and one whose address only it has.
+/// Addresses of a kubelet on the same host, which connects from the address of the server, and of one with its own address.
 const PROBERS: [Ipv4Addr; 2] = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)];
 const SLOW_TOKEN: &str = "token-of-the-slow-reader";
 
 type Outcome = Result<Duration, String>;
 
-/// Probes from threads of their own, so that the attacks in this process do not hold them up.
+/// Probers on their own threads, so the attacks in this process do not delay them.
 struct Probers {
-    /// By prober, in the order of asking.
+    /// Results by prober, in order.
     results: [Arc<Mutex<Vec<Outcome>>>; PROBERS.len()],
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -96,19 +97,19 @@ struct Flood {
     program: Program,
     base: u64,
     probers: Probers,
-    /// What was probed in all phases, by prober.
+    /// Probes of all phases, by prober.
     probes: [Vec<Outcome>; PROBERS.len()],
-    wrong: Vec<String>,
+    failures: Vec<String>,
 }
 
 impl Flood {
-    /// Attacks, and looks at memory and probes while it lasts. At least `least` of the attacks have to reach the port.
+    /// Runs an attack, and checks memory and probes. At least `least` attacks must reach the port.
     async fn phase<A>(&mut self, name: &str, least: usize, attack: impl FnOnce(Target) -> A)
     where
         A: Future<Output = ()> + Send + 'static,
     {
         drop(self.probers.take());
-        let target = self.program.target.counted_apart();
+        let target = self.program.target.with_own_count();
         let mut attack = tokio::spawn(attack(target.clone()));
         let ended = timeout(ATTACK, &mut attack).await;
         let peak = self.program.memory("VmHWM");
@@ -131,30 +132,30 @@ impl Flood {
         let growth = peak.saturating_sub(self.base);
         let needed = if is_shipped() { peak } else { SHIPPED_BASE_KIB + growth };
         if needed > RESIDENT_LIMIT_KIB {
-            self.wrong.push(format!("{name}: {peak} KiB were resident, {growth} KiB more than at the start"));
+            self.failures.push(format!("{name}: {peak} KiB were resident, {growth} KiB more than at the start"));
         }
         if probes.iter().any(|probes| probes.is_empty() || missed_in_a_row(probes)) {
-            self.wrong.push(format!("{name}: of {} probes failed {failed:?}", all().count()));
+            self.failures.push(format!("{name}: of {} probes failed {failed:?}", all().count()));
         }
         if target.delivered() < least {
-            self.wrong.push(format!("{name}: only {} attacks reached the port, not {least}", target.delivered()));
+            self.failures.push(format!("{name}: only {} attacks reached the port, not {least}", target.delivered()));
         }
         self.probes.iter_mut().zip(probes).for_each(|(all, probes)| all.extend(probes));
     }
 
-    /// Somebody who is known asks for the first time, for a page that nobody has asked for.
+    /// Sends the first request of an authorized caller, for a new path.
     async fn known_caller(&mut self, name: &str) -> String {
         let token = format!("token-after-{name}");
         self.program.add_admin(&token);
         let start = Instant::now();
         let source = Ipv4Addr::new(127, 0, 0, 3);
         let path = format!("/metrics?{name}");
-        let answer = timeout(PROBE_LIMIT, self.program.target.get(source, &path, Some(&token))).await;
+        let response = timeout(PROBE_LIMIT, self.program.target.get(source, &path, Some(&token))).await;
         eprintln!("{name}: a known caller waited {} ms", start.elapsed().as_millis());
-        if !matches!(&answer, Ok(Ok(answer)) if is_ok(answer)) {
-            self.wrong.push(format!("{name}: a known caller got {answer:?}"));
+        if !matches!(&response, Ok(Ok(response)) if is_ok(response)) {
+            self.failures.push(format!("{name}: a known caller got {response:?}"));
         }
-        answer.map(Result::unwrap_or_default).unwrap_or_default()
+        response.map(Result::unwrap_or_default).unwrap_or_default()
     }
 }
 
@@ -164,7 +165,7 @@ async fn floods() {
     let base = program.memory("VmRSS");
     eprintln!("base: resident {base} KiB");
     let mut flood =
-        Flood { probers: Probers::start(&program.target), program, base, probes: Default::default(), wrong: Vec::new() };
+        Flood { probers: Probers::start(&program.target), program, base, probes: Default::default(), failures: Vec::new() };
     flood.phase("half-sent requests", 48, attacks::half_sent_requests).await;
     flood.phase("huge heads", 20, attacks::huge_heads).await;
     flood.phase("silent connections", 500, attacks::silent_connections).await;
@@ -174,7 +175,7 @@ async fn floods() {
     let metrics = flood.known_caller("abandoned-requests").await;
     let text_limit = 256 * 1024;
     if metrics.len() > text_limit {
-        flood.wrong.push(format!("{} bytes of metrics", metrics.len()));
+        flood.failures.push(format!("{} bytes of metrics", metrics.len()));
     }
     for refused in [
         "connections_refused_total{reason=\"replaced\"}",
@@ -182,7 +183,7 @@ async fn floods() {
         "requests_refused_total{reason=\"reviews\"}",
     ] {
         if !metrics.contains(refused) {
-            flood.wrong.push(format!("the floods never reached the limit that {refused} counts"));
+            flood.failures.push(format!("the floods did not reach the limit that {refused} counts"));
         }
     }
     flood.phase("tokens of a tenant", 96, attacks::tokens_of_a_tenant).await;
@@ -192,15 +193,15 @@ async fn floods() {
     for (prober, probes) in PROBERS.iter().zip(&flood.probes) {
         if missed_too_many(probes) {
             let missed = probes.iter().filter(|probe| probe.is_err()).count();
-            flood.wrong.push(format!("{prober} missed {missed} of {} probes", probes.len()));
+            flood.failures.push(format!("{prober} missed {missed} of {} probes", probes.len()));
         }
     }
     let log = flood.program.log();
     assert!(log.len() < text_limit, "{} bytes of log, which end with {:?}", log.len(), log.lines().last());
-    assert!(flood.wrong.is_empty(), "{}", flood.wrong.join("\n"));
+    assert!(flood.failures.is_empty(), "{}", flood.failures.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_cost_little_memory_and_hold_up_neither_probes_nor_known_callers() {
+async fn floods_affect_neither_memory_nor_probes_nor_known_callers() {
     assert!(timeout(ALL, floods()).await.is_ok(), "not done within {} s", ALL.as_secs());
 }

@@ -1,4 +1,4 @@
-//! The built program on the sandbox's API server, and how it is asked: over new connections, from any loopback address.
+//! The built program on the API server of the sandbox, and requests to it: over new connections, from any loopback address.
 
 use std::{
     env, fs, io,
@@ -26,14 +26,14 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::any_server::connector;
 
-/// For the start of the program, on a machine that may be busy.
+/// Time limit for the start of the program on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// A free port may be taken before the program listens on it; then another is tried.
+/// Number of attempts to find a port, because another process may take a free port before the program listens on it.
 const PORTS: usize = 5;
-/// Whose token everybody accepts and who may read no page: like every pod's.
+/// Valid token of a user without access to any page, like that of every pod.
 pub(crate) const TENANT_TOKEN: &str = "token-of-a-tenant";
 
-/// The secure port, seen by those who connect to it.
+/// Secure port from the perspective of a client.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
@@ -47,17 +47,17 @@ impl Target {
         Self { address, http1: connector("http/1.1"), http2: connector("h2"), delivered: Arc::default() }
     }
 
-    /// The same port, with a count of its own.
-    pub(crate) fn counted_apart(&self) -> Self {
+    /// Returns the same port with its own count.
+    pub(crate) fn with_own_count(&self) -> Self {
         Self { delivered: Arc::default(), ..self.clone() }
     }
 
-    /// An attack has brought to the port what it brings.
+    /// Counts an attack whose data has reached the port.
     pub(crate) fn count(&self) {
         self.delivered.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many attacks did.
+    /// Returns the number of counted attacks.
     pub(crate) fn delivered(&self) -> usize {
         self.delivered.load(Ordering::SeqCst)
     }
@@ -78,19 +78,19 @@ impl Target {
         self.http2.connect("localhost".try_into().unwrap(), self.tcp(source).await?).await
     }
 
-    /// A GET over a connection of its own; the whole answer.
+    /// Sends a GET request over a new connection and returns the whole response.
     pub(crate) async fn get(&self, source: Ipv4Addr, path: &str, token: Option<&str>) -> io::Result<String> {
         let mut stream = self.http1(source).await?;
         let authorization = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
         let request = format!("GET {path} HTTP/1.1\r\nhost: ccm\r\nconnection: close\r\n{authorization}\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        let read = stream.read_to_string(&mut answer).await;
-        if answer.is_empty() { read.map(|_| answer) } else { Ok(answer) }
+        let mut response = String::new();
+        let read = stream.read_to_string(&mut response).await;
+        if response.is_empty() { read.map(|_| response) } else { Ok(response) }
     }
 }
 
-/// The running program.
+/// Running program.
 pub(crate) struct Program {
     pub(crate) target: Target,
     pub(crate) server: ApiServer,
@@ -106,8 +106,8 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Starts it, and waits until it is alive. Only `admin` may read its pages; `tenant` may ask for what every ServiceAccount may
-    /// by the cluster's default roles.
+    /// Starts the program and waits until it is ready. Only `admin` may read its pages. `tenant` has the rights that the default roles of a
+    /// cluster grant to every ServiceAccount.
     pub(crate) async fn start() -> Self {
         let (server, stop, folder) = (ApiServer::new(Clock::System), Shutdown::new(), tempfile::tempdir().unwrap());
         server.authorize(Box::new(|spec| {
@@ -135,26 +135,26 @@ impl Program {
         program
     }
 
-    /// Makes `token` one of the admin.
+    /// Adds `token` for the user `admin`.
     pub(crate) fn add_admin(&self, token: &str) {
         self.server.add_token(token, User { name: "admin".to_owned(), groups: Vec::new() });
     }
 
-    /// Waits until it is; `false`: it has ended.
+    /// Waits until the program is ready. Returns `false` if it has exited.
     async fn ready(&mut self) -> bool {
         let (target, child) = (&self.target, &mut self.child);
-        let asked = async {
+        let wait_until_ready = async {
             loop {
                 if child.try_wait().unwrap().is_some() {
                     return false;
                 }
-                if target.get(Ipv4Addr::LOCALHOST, "/readyz", None).await.is_ok_and(|answer| is_ok(&answer)) {
+                if target.get(Ipv4Addr::LOCALHOST, "/readyz", None).await.is_ok_and(|response| is_ok(&response)) {
                     return true;
                 }
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        let ready = timeout(SOON, asked).await;
+        let ready = timeout(SOON, wait_until_ready).await;
         ready.unwrap_or_else(|_| panic!("never ready:\n{}", self.log()))
     }
 
@@ -162,7 +162,7 @@ impl Program {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// A field of `/proc/PID/status`, in KiB: `VmRSS` is what is resident now, `VmHWM` the most that ever was.
+    /// Returns a field of `/proc/PID/status` in KiB: `VmRSS` is the resident memory, `VmHWM` its maximum.
     pub(crate) fn memory(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
         let line = status.lines().find(|line| line.starts_with(field)).unwrap();
@@ -174,19 +174,19 @@ async fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// Names another program to test than the one that is built with the tests: with the one that is shipped all that is resident counts.
+/// Environment variable with the path of the shipped program, which replaces the built one. All of its resident memory counts.
 const SHIPPED: &str = "CCM_BINARY";
 
 fn binary() -> String {
     env::var(SHIPPED).unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned())
 }
 
-/// Whether that is the program that is shipped.
+/// Returns `true` if the program under test is the shipped one.
 pub(crate) fn is_shipped() -> bool {
     env::var_os(SHIPPED).is_some()
 }
 
-/// Starts the program with the kubeconfig in this folder, into which its log goes.
+/// Starts the program with the kubeconfig in this folder, and writes its log there.
 pub(crate) fn spawn(folder: &Path, address: SocketAddr, more: &[String]) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     Command::new(binary())
@@ -203,17 +203,17 @@ pub(crate) fn spawn(folder: &Path, address: SocketAddr, more: &[String]) -> Chil
         .unwrap()
 }
 
-pub(crate) fn is_ok(answer: &str) -> bool {
-    answer.starts_with("HTTP/1.1 200 ")
+pub(crate) fn is_ok(response: &str) -> bool {
+    response.starts_with("HTTP/1.1 200 ")
 }
 
-/// How long `/livez` took over a new connection, or that it was not answered within `limit`.
+/// Returns the duration of a `/livez` request over a new connection, or an error without a valid response within `limit`.
 pub(crate) async fn probe(target: &Target, source: Ipv4Addr, limit: Duration) -> Result<Duration, String> {
     let start = Instant::now();
     match timeout(limit, target.get(source, "/livez", None)).await {
-        Ok(Ok(answer)) if is_ok(&answer) => Ok(start.elapsed()),
-        Ok(Ok(answer)) => Err(format!("{source}: {:?}", answer.lines().next())),
+        Ok(Ok(response)) if is_ok(&response) => Ok(start.elapsed()),
+        Ok(Ok(response)) => Err(format!("{source}: {:?}", response.lines().next())),
         Ok(Err(error)) => Err(format!("{source}: {error}")),
-        Err(_) => Err(format!("{source}: no answer within {} ms", limit.as_millis())),
+        Err(_) => Err(format!("{source}: no response within {} ms", limit.as_millis())),
     }
 }

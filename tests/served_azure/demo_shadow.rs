@@ -1,4 +1,4 @@
-//! What the demo on a simulated Azure says to type works beside it: a plan, a shadow manager, and the commands that look for faults.
+//! Commands that the demo on a simulated Azure prints, run while it runs: a plan, a dry-run manager, and the diagnostic commands.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::served_azure::{Ended, PROGRAM};
 
-/// The lines up to the one that contains `words`.
+/// Returns the lines up to the first one that contains `words`.
 fn until(lines: &mut impl Iterator<Item = std::io::Result<String>>, words: &str) -> Vec<String> {
     let mut seen = Vec::new();
     loop {
@@ -22,11 +22,11 @@ fn until(lines: &mut impl Iterator<Item = std::io::Result<String>>, words: &str)
     }
 }
 
-/// Runs words that somebody typed: exit code and everything printed.
+/// Runs a command line in a shell. Returns the exit code and the output.
 fn typed(folder: &Path, words: &str) -> (i32, String) {
-    let done = in_shell(folder, words).output().unwrap();
-    let text = [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-    (done.status.code().unwrap(), text)
+    let output = in_shell(folder, words).output().unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    (output.status.code().unwrap(), text)
 }
 
 fn in_shell(folder: &Path, words: &str) -> Command {
@@ -49,14 +49,15 @@ fn with_log(command: &mut Command) -> (Ended, std::io::Lines<BufReader<ChildStde
 }
 
 #[test]
-fn what_the_demo_says_to_type_works_beside_it() {
+fn commands_that_the_demo_prints_work() {
     let folder = tempfile::tempdir().unwrap();
     let mut demo = Command::new(PROGRAM);
     let (_demo, mut lines) = with_pipe(demo.args(["demo", "--cloud-provider=azure"]).current_dir(folder.path()));
-    let told = until(&mut lines, "/reportz");
-    let command = |words: &str| told.iter().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{told:#?}")).trim();
+    let printed = until(&mut lines, "/reportz");
+    let command =
+        |words: &str| printed.iter().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{printed:#?}")).trim();
     assert_eq!(command("SSL_CERT_FILE"), "export SSL_CERT_FILE=.azure-ca.pem");
-    // Events of Nodes that have just joined may still be on their way; nothing else is.
+    // Only events of Nodes that have just joined may still be pending.
     until(&mut lines, "Updated load balancer with new hosts");
     let (code, text) = typed(folder.path(), command(" plan --all --report "));
     assert_eq!(
@@ -65,7 +66,7 @@ fn what_the_demo_says_to_type_works_beside_it() {
         "{text}"
     );
 
-    // Another port than the one that is shown, which somebody may have.
+    // The printed port may be in use.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let [shadow, report] = ["--dry-run", "/reportz"].map(|words| command(words).replace("10288", &port));
     let (_shadow, mut log) = with_log(&mut in_shell(folder.path(), &shadow));
@@ -80,8 +81,8 @@ fn what_the_demo_says_to_type_works_beside_it() {
 
     let flags = "--cloud-config=.azure.json --kubeconfig=.kubeconfig --cluster-cidr=100.64.0.0/10";
     let (code, text) = typed(folder.path(), &format!("{PROGRAM} doctor {flags}"));
-    // The demo's manager is a process, no pod.
-    assert!(code == 0 && text.contains("0 problems, 1 warnings, 0 could not be looked at"), "{code} {text}");
+    // The demo's manager is a process and not a pod.
+    assert!(code == 0 && text.contains("0 problems, 1 warnings, 0 could not be checked"), "{code} {text}");
     assert_eq!(typed(folder.path(), &format!("{PROGRAM} orphans {flags}")), (0, "no orphans\n".to_owned()));
     let events = typed(folder.path(), &format!("{PROGRAM} status default/demo-service-0 --kubeconfig=.kubeconfig"));
     assert!(events.0 == 1 && events.1.contains("EnsuredLoadBalancer"), "{}", events.1);

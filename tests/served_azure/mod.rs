@@ -1,4 +1,4 @@
-//! Programs beside a simulated Azure that is served with TLS: what the demo says to type, and the table of assumptions.
+//! Programs with a simulated Azure that is served with TLS: the commands that the demo prints, and the table of assumptions.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod demo_shadow;

@@ -1,4 +1,4 @@
-//! `make verify-azure` as a person runs it: the program with an `azure.json` and a resource group, against an endpoint behind TLS.
+//! `make verify-azure` as a user runs it: the program with an `azure.json` and a resource group, against an endpoint behind TLS.
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use cloud_controller_manager::{
 
 use crate::served_azure::PROGRAM;
 
-/// A served world with the files that the program needs.
+/// A served simulation of Azure with the files that the program needs.
 struct Endpoint {
-    world: World,
+    cloud: World,
     folder: tempfile::TempDir,
     url: String,
     stop: Shutdown,
@@ -34,11 +34,11 @@ impl Drop for Endpoint {
 impl Endpoint {
     async fn serve() -> Self {
         let (folder, stop) = (tempfile::tempdir().unwrap(), Shutdown::new());
-        let world = simulated::world(Clock::System).unwrap();
+        let cloud = simulated::build_world(Clock::System).unwrap();
         let serving = Serving { port: 0, ca_file: Some(folder.path().join("ca.pem")), shutdown: stop.clone() };
-        let url = world.serve(serving).await.unwrap();
-        fs::write(folder.path().join("azure.json"), world.config().to_string()).unwrap();
-        Self { world, folder, url, stop }
+        let url = cloud.serve(serving).await.unwrap();
+        fs::write(folder.path().join("azure.json"), cloud.config().to_string()).unwrap();
+        Self { cloud, folder, url, stop }
     }
 
     fn path(&self) -> &Path {
@@ -59,26 +59,26 @@ impl Endpoint {
 
     async fn run(&self, more: &[&str]) -> (Option<i32>, String) {
         let mut command = self.command(more);
-        let done: Output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+        let output: Output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     fn report(&self) -> serde_json::Value {
         serde_json::from_str(&fs::read_to_string(self.path().join("azure-assumptions.json")).unwrap()).unwrap()
     }
 
-    /// What runs have left in the group.
+    /// Returns the ids of resources that runs have left in the group.
     fn remains(&self) -> Vec<String> {
-        let all = self.world.azure().dump().into_iter();
+        let all = self.cloud.azure().dump().into_iter();
         let ids = all.map(|document| document["id"].as_str().unwrap_or_default().to_owned());
         ids.filter(|id| id.contains(PREFIX)).collect()
     }
 
     /// Starts the program and waits until so many writes have arrived.
     async fn started(&self, writes: usize) -> Child {
-        self.world.azure().clear_requests();
+        self.cloud.azure().clear_requests();
         let child = self.command(&["--yes"]).stderr(Stdio::piped()).spawn().unwrap();
-        let sent = || self.world.azure().count(|request| request.method == "PUT");
+        let sent = || self.cloud.azure().count(|request| request.method == "PUT");
         while sent() < writes {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -87,8 +87,8 @@ impl Endpoint {
 }
 
 async fn ended(child: Child) -> (Option<i32>, String) {
-    let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
-    (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,7 +97,7 @@ async fn the_whole_table_holds_behind_tls() {
     let (code, text) = endpoint.run(&[]).await;
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("rows, about") && text.contains("US cents") && text.contains("confirm with --yes"), "{text}");
-    assert_eq!(endpoint.world.azure().count(|request| request.method == "PUT"), 0);
+    assert_eq!(endpoint.cloud.azure().count(|request| request.method == "PUT"), 0);
 
     let (code, text) = endpoint.run(&["--yes", "--parallel=16"]).await;
     assert_eq!(code, Some(0), "{text}");
@@ -108,7 +108,7 @@ async fn the_whole_table_holds_behind_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_planted_wrong_belief_ends_it_with_1() {
+async fn a_wrong_belief_in_the_table_ends_with_exit_code_1() {
     let endpoint = Endpoint::serve().await;
     let planted = "- id: planted\n  belief: A public IP is created at once.\n  source: {guess: It is planted.}\n  steps:\n  - put: public-ip\n    \
                    expect: {status: 200}\n";

@@ -1,5 +1,5 @@
-//! An API server made of a function: reviews of tokens and access, and the ConfigMap of the authorities. In: what it knows and
-//! how it fails. Out: a client, and how often it was asked.
+//! An in-process API server: reviews of tokens and access, and the ConfigMap of the authorities. Input: its users and failures. Output: a
+//! client, and the number of reviews.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,7 +16,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// What the API server knows and what it was asked.
+/// Users, failures and request counts of the API server.
 #[derive(Default)]
 pub(crate) struct ApiServer {
     pub(crate) tokens: Mutex<HashMap<String, String>>,
@@ -24,10 +24,11 @@ pub(crate) struct ApiServer {
     pub(crate) config_map: Mutex<Option<BTreeMap<String, String>>>,
     pub(crate) config_map_forbidden: Mutex<bool>,
     pub(crate) failing_reviews: AtomicUsize,
-    /// Whether reviews of callers without a name are never answered.
+    /// Whether access reviews of anonymous callers get no response.
     pub(crate) silent_to_anonymous: AtomicBool,
-    /// Whether reviews of unknown tokens are never answered, and how many of them wait.
+    /// Whether reviews of unknown tokens get no response.
     pub(crate) silent_to_junk: AtomicBool,
+    /// Number of reviews of unknown tokens that wait for a response.
     pub(crate) junk: AtomicUsize,
     pub(crate) token_reviews: AtomicUsize,
     pub(crate) access_reviews: AtomicUsize,
@@ -38,35 +39,35 @@ impl ApiServer {
         let server = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = Arc::clone(&server);
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
+            async move { Ok::<_, Infallible>(server.respond(request).await) }
         });
         kube::Client::new(service, "default")
     }
 
-    pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    pub(crate) async fn respond(&self, request: Request<Body>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        let question: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let (code, answer) = match path.as_str() {
+        let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let (code, response) = match path.as_str() {
             "/apis/authentication.k8s.io/v1/tokenreviews" => {
-                let answer = self.review_token(question);
-                if answer.1["status"]["authenticated"] == false && self.silent_to_junk.load(Ordering::SeqCst) {
+                let result = self.review_token(review);
+                if result.1["status"]["authenticated"] == false && self.silent_to_junk.load(Ordering::SeqCst) {
                     self.junk.fetch_add(1, Ordering::SeqCst);
                     std::future::pending::<()>().await;
                 }
-                answer
+                result
             }
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
-                let answer = self.review_access(question);
-                if answer.1["spec"]["user"] == "system:anonymous" && self.silent_to_anonymous.load(Ordering::SeqCst) {
+                let result = self.review_access(review);
+                if result.1["spec"]["user"] == "system:anonymous" && self.silent_to_anonymous.load(Ordering::SeqCst) {
                     std::future::pending::<()>().await;
                 }
-                answer
+                result
             }
             "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication" => self.authorities(),
             other => (404, failure(404, other)),
         };
-        Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer).unwrap())).unwrap()
+        Response::builder().status(code).body(Body::from(serde_json::to_vec(&response).unwrap())).unwrap()
     }
 
     pub(crate) fn review_token(&self, mut review: Value) -> (u16, Value) {

@@ -1,4 +1,4 @@
-//! Who a caller is and what they may read: tokens, client certificates, front proxies, and the lookup of the authorities.
+//! Authentication and authorization of callers: tokens, client certificates, front proxies, and the lookup of the authorities.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ async fn anonymous_gets_health_only() {
 }
 
 #[tokio::test]
-async fn without_an_api_server_only_health_is_served_and_tokens_are_wrong() {
+async fn without_an_api_server_only_health_is_served() {
     let served = start(config(), None).await;
     assert_eq!(served.get("/readyz").await.0, 200);
     assert_eq!(served.get("/metrics").await.0, 403);
@@ -41,7 +41,7 @@ async fn without_an_api_server_only_health_is_served_and_tokens_are_wrong() {
 }
 
 #[tokio::test]
-async fn a_token_is_reviewed_once_and_its_user_may_read_what_the_api_server_allows() {
+async fn a_token_is_reviewed_once_and_its_access_is_authorized() {
     let api = reader("ann");
     api.tokens.lock().insert("token-of-bob".to_owned(), "bob".to_owned());
     let served = start(config(), Some(&api)).await;
@@ -69,14 +69,15 @@ async fn a_token_is_reviewed_once_and_its_user_may_read_what_the_api_server_allo
 }
 
 #[tokio::test]
-async fn another_api_server_can_review_tokens_than_access() {
+async fn tokens_and_access_can_have_different_api_servers() {
     let (tokens, access) = (reader("ann"), reader("ann"));
     let reviews = ReviewClients { authentication: tokens.client(), authorization: access.client() };
     let verbosity = Arc::default();
     let served = start_with(config(), ServingDeps { reviews: Some(reviews), ..parts(None, &verbosity) }, verbosity).await;
     assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200);
-    let asked = |api: &ApiServer| (api.token_reviews.load(Ordering::SeqCst), api.access_reviews.load(Ordering::SeqCst));
-    assert_eq!((asked(&tokens), asked(&access)), ((1, 0), (0, 1)));
+    let review_counts =
+        |api: &ApiServer| (api.token_reviews.load(Ordering::SeqCst), api.access_reviews.load(Ordering::SeqCst));
+    assert_eq!((review_counts(&tokens), review_counts(&access)), ((1, 0), (0, 1)));
 }
 
 #[tokio::test]
@@ -90,7 +91,7 @@ async fn a_failing_review_is_repeated() {
 }
 
 #[tokio::test]
-async fn client_certificates_name_user_and_groups_and_the_ca_may_change() {
+async fn client_certificates_name_users_and_their_ca_may_change() {
     let (first, second) = (Authority::new("first"), Authority::new("second"));
     let api = reader("ann");
     *api.config_map.lock() = Some(BTreeMap::from([("client-ca-file".to_owned(), first.pem.clone())]));
@@ -123,20 +124,20 @@ async fn a_front_proxy_may_name_the_user_and_others_may_not() {
     config.authentication.requestheader.allowed_names = vec!["aggregator".to_owned()];
     config.authentication.client_ca_file = Some(client_ca);
     let served = start(config, Some(&reader("ann"))).await;
-    let ask = |client: Client, user: &'static str, group: &'static str| {
+    let send = |client: Client, user: &'static str, group: &'static str| {
         let request = client.get(served.url("/metrics"));
         fetch(request.header("X-Remote-User", user).header("X-Remote-Group", group))
     };
-    assert_eq!(ask(proxies.client("aggregator", None), "ann", "dev").await.0, 200);
-    assert_eq!(ask(proxies.client("aggregator", None), "bob", "dev").await.0, 403);
-    assert_eq!(ask(proxies.client("aggregator", None), "bob", "system:masters").await.0, 200);
-    assert_eq!(ask(proxies.client("impostor", None), "ann", "system:masters").await.0, 401);
-    assert_eq!(ask(clients.client("bob", None), "ann", "system:masters").await.0, 403, "headers of a client do not count");
-    assert_eq!(ask(client(), "ann", "system:masters").await.0, 403);
+    assert_eq!(send(proxies.client("aggregator", None), "ann", "dev").await.0, 200);
+    assert_eq!(send(proxies.client("aggregator", None), "bob", "dev").await.0, 403);
+    assert_eq!(send(proxies.client("aggregator", None), "bob", "system:masters").await.0, 200);
+    assert_eq!(send(proxies.client("impostor", None), "ann", "system:masters").await.0, 401);
+    assert_eq!(send(clients.client("bob", None), "ann", "system:masters").await.0, 403, "headers of a client do not count");
+    assert_eq!(send(client(), "ann", "system:masters").await.0, 403);
 }
 
 #[tokio::test]
-async fn a_failing_lookup_is_shown_and_mended() {
+async fn a_failing_lookup_is_reported_and_retried() {
     let api = reader("ann");
     *api.config_map_forbidden.lock() = true;
     let served = start(config(), Some(&api)).await;

@@ -1,4 +1,5 @@
-//! Certificate authorities, and what they sign. In: names. Out: clients with certificates, and pairs of files for the server.
+//! Certificate authorities, and the certificates that they sign. Input: names. Output: clients with certificates, and pairs of files for
+//! the server.
 
 use std::{
     net::SocketAddr,
@@ -10,7 +11,7 @@ use rcgen::{
 };
 use reqwest::Client;
 
-/// A CA that signs certificates.
+/// CA that signs certificates.
 pub(crate) struct Authority {
     pub(crate) issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
@@ -34,7 +35,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A client that shows a certificate.
+    /// Returns a client with a certificate.
     pub(crate) fn client(&self, name: &str, organization: Option<&str>) -> Client {
         let key = KeyPair::generate().unwrap();
         let mut params = params(name, organization, &[]);
@@ -55,7 +56,7 @@ impl Authority {
     }
 }
 
-/// A client that trusts one CA and looks every name up at one address.
+/// Returns a client that trusts only this CA, and resolves the name to the address.
 pub(crate) fn trusting(authority: &Authority, name: &str, address: SocketAddr) -> Client {
     let root = reqwest::Certificate::from_pem(authority.pem.as_bytes()).unwrap();
     reqwest::ClientBuilder::new().tls_certs_only([root]).resolve(name, address).build().unwrap()

@@ -1,7 +1,7 @@
 //! Headless Chromium, driven with the DevTools protocol over a pair of pipes.
 //!
-//! `CHROMIUM` names it; `.ci/chromium` provides one and `make test` sets it. In: addresses, and scripts of the test. Out: values, pictures,
-//! and everything that the browser complained about.
+//! `CHROMIUM` names the program; `.ci/chromium` provides one and `make test` sets it. Input: addresses and scripts. Output: values,
+//! pictures, and events with the errors of the browser.
 
 use std::{env, process::Stdio, time::Duration};
 
@@ -12,8 +12,9 @@ use tokio::{
     time::timeout,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The protocol's pipes are the descriptors 3 and 4.
+/// Time limit for one message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Script that connects the pipes of the protocol: file descriptors 3 and 4.
 const WITH_PIPES: &str = r#"exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>/dev/null"#;
 const FLAGS: &[&str] = &[
     "--headless",
@@ -26,7 +27,7 @@ const FLAGS: &[&str] = &[
     "--remote-debugging-pipe",
 ];
 
-/// A browser with one page.
+/// Browser with one page.
 pub(crate) struct Browser {
     _process: Child,
     _profile: tempfile::TempDir,
@@ -34,12 +35,12 @@ pub(crate) struct Browser {
     output: BufReader<ChildStdout>,
     session: String,
     calls: u64,
-    /// Events that nobody has asked for yet.
+    /// Received events that no call has consumed.
     events: Vec<Value>,
 }
 
 impl Browser {
-    /// Starts it; its requests carry `token`.
+    /// Starts a browser whose requests carry `token`.
     pub(crate) async fn start(token: &str) -> Self {
         let Ok(program) = env::var("CHROMIUM") else {
             panic!("CHROMIUM is not set: run `make test`, or set it to what .ci/chromium prints")
@@ -78,29 +79,29 @@ impl Browser {
         }
         self.input.write_all(format!("{message}\0").as_bytes()).await.unwrap();
         let id = json!(self.calls);
-        let answer = self.next(method, |message| message["id"] == id).await;
-        assert!(answer["error"].is_null(), "{method}: {answer}");
-        answer["result"].clone()
+        let response = self.next(method, |message| message["id"] == id).await;
+        assert!(response["error"].is_null(), "{method}: {response}");
+        response["result"].clone()
     }
 
-    /// The next message that is `wanted`; the others are kept.
-    async fn next(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Returns the next message that matches, and stores the others as events.
+    async fn next(&mut self, awaited: &str, is_match: impl Fn(&Value) -> bool) -> Value {
         let read = async {
             loop {
                 let mut message = Vec::new();
                 let length = self.output.read_until(0, &mut message).await.unwrap();
-                assert!(length > 0, "Chromium ended before it answered {what}");
+                assert!(length > 0, "Chromium ended before it sent {awaited}");
                 let message: Value = serde_json::from_slice(&message[..length - 1]).unwrap();
-                if wanted(&message) {
+                if is_match(&message) {
                     return message;
                 }
                 self.events.push(message);
             }
         };
-        timeout(PATIENCE, read).await.unwrap_or_else(|_| panic!("Chromium did not answer {what}"))
+        timeout(MESSAGE_TIMEOUT, read).await.unwrap_or_else(|_| panic!("Chromium did not send {awaited}"))
     }
 
-    /// Shows a page and waits until it is loaded.
+    /// Opens a page and waits until it is loaded.
     pub(crate) async fn open(&mut self, url: &str) {
         self.events.clear();
         let shown = self.call("Page.navigate", json!({"url": url})).await;
@@ -111,33 +112,33 @@ impl Browser {
         }
     }
 
-    /// The value of an expression in the page.
+    /// Returns the value of an expression in the page.
     pub(crate) async fn value(&mut self, expression: &str) -> Value {
-        let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let answer = self.call("Runtime.evaluate", asked).await;
-        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
-        answer["result"]["value"].clone()
+        let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let response = self.call("Runtime.evaluate", parameters).await;
+        assert!(response["exceptionDetails"].is_null(), "{expression}: {response}");
+        response["result"]["value"].clone()
     }
 
-    /// The size of the window, in CSS pixels.
+    /// Sets the size of the window in CSS pixels.
     pub(crate) async fn resize(&mut self, width: u32, height: u32) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// What the user prefers: `dark` or `light`.
+    /// Sets the preferred color scheme: `dark` or `light`.
     pub(crate) async fn prefer(&mut self, scheme: &str) {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.call("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// What the window shows, as PNG in base64.
+    /// Returns a screenshot as PNG in base64.
     pub(crate) async fn picture(&mut self) -> String {
         let shown = self.call("Page.captureScreenshot", json!({"format": "png", "optimizeForSpeed": false})).await;
         shown["data"].as_str().unwrap().to_owned()
     }
 
-    /// Events since the page was opened that have one of these names.
+    /// Returns the events with these names since the page was opened.
     pub(crate) fn events(&self, names: &[&str]) -> Vec<&Value> {
         self.events.iter().filter(|event| names.iter().any(|name| event["method"] == *name)).collect()
     }

@@ -1,4 +1,4 @@
-//! Certificates, versions of TLS, and the files that the flags name.
+//! Certificates, versions of TLS, and the files of the flags.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::serving::{
 };
 
 #[tokio::test]
-async fn certificates_are_replaced_by_swapping_a_directory_and_bad_ones_are_not_taken() {
+async fn a_swapped_directory_replaces_valid_certificates_only() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let directory = tempfile::tempdir().unwrap();
     old.write_server(&directory.path().join("1"), "ccm.test");
@@ -37,7 +37,7 @@ async fn certificates_are_replaced_by_swapping_a_directory_and_bad_ones_are_not_
     assert!(reaches(&old).await && !reaches(&new).await);
     link("bad");
     for _ in 0..20 {
-        assert!(reaches(&old).await, "the old pair stays");
+        assert!(reaches(&old).await, "the old pair is kept");
     }
     link("2");
     eventually("the new certificate", || reaches(&new)).await;
@@ -45,7 +45,7 @@ async fn certificates_are_replaced_by_swapping_a_directory_and_bad_ones_are_not_
 }
 
 #[tokio::test]
-async fn the_name_asked_for_chooses_the_certificate() {
+async fn the_server_name_selects_the_certificate() {
     let authority = Authority::new("sni");
     let directory = tempfile::tempdir().unwrap();
     let (cert_file, key_file) = authority.write_server(directory.path(), "named.test");

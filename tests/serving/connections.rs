@@ -1,4 +1,4 @@
-//! Who gets and keeps a connection, which protocol it speaks, and how it ends.
+//! Limits, protocols and the end of connections.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::serving::{
     port::{client, client_from, config, eventually, fetch, start},
 };
 
-/// A connection for raw HTTP/1.1.
+/// Connection for raw HTTP/1.1.
 pub(crate) type Raw = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
 
 pub(crate) async fn connect(address: SocketAddr) -> std::io::Result<Raw> {
@@ -19,7 +19,7 @@ pub(crate) async fn connect(address: SocketAddr) -> std::io::Result<Raw> {
     any_server::connector("http/1.1").connect("localhost".try_into().unwrap(), stream).await
 }
 
-/// The head of the next answer; empty if the connection has ended.
+/// Returns the head of the next response. It is empty if the connection has ended.
 pub(crate) async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -31,17 +31,17 @@ pub(crate) async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> St
     String::from_utf8(head).unwrap()
 }
 
-/// The status of a HEAD request; `None` if the connection has ended.
+/// Sends a HEAD request and returns its status, or `None` if the connection has ended.
 pub(crate) async fn status_on(stream: &mut Raw, path: &str, token: &str) -> Option<u16> {
     let request = format!("HEAD {path} HTTP/1.1\r\nhost: ccm\r\nauthorization: Bearer {token}\r\n\r\n");
-    // A connection that has ended is seen when the answer is read.
+    // The read of the response detects a closed connection.
     let _ = tokio::io::AsyncWriteExt::write_all(stream, request.as_bytes()).await;
-    let answered = tokio::time::timeout(Duration::from_secs(30), head(stream)).await.unwrap();
-    answered.split(' ').nth(1).map(|status| status.parse().unwrap())
+    let response_head = tokio::time::timeout(Duration::from_secs(30), head(stream)).await.unwrap();
+    response_head.split(' ').nth(1).map(|status| status.parse().unwrap())
 }
 
 #[tokio::test]
-async fn only_who_may_read_a_page_keeps_a_place() {
+async fn only_callers_with_page_access_keep_their_connection() {
     let api = reader("ann");
     api.tokens.lock().insert("token-of-bob".to_owned(), "bob".to_owned());
     let served = start(config(), Some(&api)).await;
@@ -58,17 +58,17 @@ async fn only_who_may_read_a_page_keeps_a_place() {
         assert_eq!(status_on(&mut stream, path, token).await, Some(expected), "{path} {token}");
         open.push(stream);
     }
-    // So many that all who do not keep their places have to give way.
-    let mut crowd = Vec::new();
+    // Enough connections to replace all that are not protected.
+    let mut others = Vec::new();
     let admitted = async {
-        while crowd.len() < 24 + 24 {
+        while others.len() < 24 + 24 {
             match connect(served.address).await {
-                Ok(stream) => crowd.push(stream),
+                Ok(stream) => others.push(stream),
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), admitted).await.is_ok(), "newcomers are refused");
+    assert!(tokio::time::timeout(Duration::from_secs(60), admitted).await.is_ok(), "new connections are refused");
     let mut statuses = Vec::new();
     for (stream, (path, token, _)) in open.iter_mut().zip(rows) {
         statuses.push(status_on(stream, path, token).await);
@@ -77,23 +77,23 @@ async fn only_who_may_read_a_page_keeps_a_place() {
 }
 
 #[tokio::test]
-async fn one_peer_gets_few_connections_and_leaves_the_others_theirs() {
+async fn a_peer_is_limited_to_its_share_of_connections() {
     let served = start(config(), None).await;
     let mut open = Vec::new();
     for _ in 0..30 {
         open.extend(tokio::net::TcpStream::connect(served.address).await);
     }
-    // Which of them are closed depends on whether a second passes meanwhile, their number does not.
+    // The number of closed connections is fixed, but the choice depends on the elapsed time.
     let still_open = || {
         let is_open = |stream: &&tokio::net::TcpStream| matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
         open.iter().filter(is_open).count()
     };
-    eventually("no more than the share stay open", || async { still_open() <= 24 }).await;
+    eventually("only the share remains open", || async { still_open() <= 24 }).await;
     assert_eq!(fetch(client_from([127, 0, 0, 2]).get(served.url("/livez"))).await.0, 200);
-    assert_eq!(still_open(), 24, "another network takes nothing from them");
-    let served_in_place = || async { client().get(served.url("/livez")).send().await.is_ok() };
-    eventually("a newer connection gets the place of a silent one", served_in_place).await;
-    eventually("which is closed", || async { still_open() < 24 }).await;
+    assert_eq!(still_open(), 24, "another network does not reduce the share");
+    let new_connection_is_served = || async { client().get(served.url("/livez")).send().await.is_ok() };
+    eventually("a new connection replaces a silent one", new_connection_is_served).await;
+    eventually("the silent connection is closed", || async { still_open() < 24 }).await;
     let text = served.metrics.render().unwrap();
     assert!(text.contains("cloud_controller_manager_serving_connections_refused_total{reason=\"replaced\"}"), "{text}");
 }
@@ -108,13 +108,13 @@ async fn http2_unless_disabled() {
 }
 
 #[tokio::test]
-async fn a_stalled_handshake_holds_nobody_up_and_shutdown_ends_everything() {
+async fn a_stalled_handshake_does_not_delay_clients_or_shutdown() {
     let served = start(config(), None).await;
     let stalled = tokio::net::TcpStream::connect(served.address).await.unwrap();
-    let kept = client();
-    assert_eq!(fetch(kept.get(served.url("/healthz"))).await.0, 200);
+    let open_client = client();
+    assert_eq!(fetch(open_client.get(served.url("/healthz"))).await.0, 200);
     served.shutdown.begin();
     assert!(served.shutdown.drain(Duration::from_secs(5)).await, "open connections are closed");
-    assert!(kept.get(served.url("/healthz")).send().await.is_err());
+    assert!(open_client.get(served.url("/healthz")).send().await.is_err());
     drop(stalled);
 }

@@ -1,6 +1,5 @@
-//! The secure port as a client sees it: a real TLS server on loopback, and an API server made of a function that reviews tokens
-//! and access with a memory of its own.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+//! The secure port as a client sees it: a real TLS server on loopback, and an in-process API server that reviews tokens and access.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests outside test functions")]
 
 use crate::any_server;
 mod api_server;

@@ -1,4 +1,4 @@
-//! What the pages say, to whom, and by which method.
+//! Content, access and methods of the pages.
 
 use std::sync::atomic::Ordering;
 

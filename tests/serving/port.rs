@@ -1,4 +1,4 @@
-//! A secure port on loopback and its clients. In: settings and an API server. Out: [`Served`], which asks for pages.
+//! A secure port on loopback and its clients. Input: settings and an API server. Output: [`Served`], which requests pages.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::serving::api_server::ApiServer;
 
-/// A running secure port.
+/// Running secure port.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Arc<Metrics>,
@@ -113,17 +113,17 @@ pub(crate) async fn fetch(request: reqwest::RequestBuilder) -> (u16, String) {
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
-/// Repeats `probe` until it says yes; a wait with a limit, for what happens in the background.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, probe: impl Fn() -> F) {
+/// Repeats `probe` until it returns `true`. Panics with `condition` after 30 s.
+pub(crate) async fn eventually<F: Future<Output = bool>>(condition: &str, probe: impl Fn() -> F) {
     let repeated = async {
         while !probe().await {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(30), repeated).await.is_ok(), "never: {what}");
+    assert!(tokio::time::timeout(Duration::from_secs(30), repeated).await.is_ok(), "never: {condition}");
 }
 
-/// A client that comes from an address of its own.
+/// Returns a client with its own source address.
 pub(crate) fn client_from(source: [u8; 4]) -> Client {
     let builder = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true);
     builder.local_address(IpAddr::from(source)).build().unwrap()

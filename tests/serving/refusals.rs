@@ -1,4 +1,4 @@
-//! What is refused early, and who is not held up by it.
+//! Requests that are refused early, without delay for other callers.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::serving::{
 };
 
 #[tokio::test]
-async fn what_is_malformed_is_refused_before_anybody_is_asked() {
+async fn malformed_requests_are_refused_without_a_review() {
     let api = reader("ann");
     let served = start(config(), Some(&api)).await;
     let long = "a".repeat(300);
@@ -46,15 +46,15 @@ async fn a_head_has_64_kib_at_most() {
     let served = start(config(), None).await;
     for (length, expected) in [(10_000, 200), (60_000, 200), (140_000, 431), (1_000_000, 431)] {
         let filler = "a".repeat(length);
-        // The answer is read while the head is sent: whoever goes on sending may see a reset after it.
+        // The response is read while the head is sent, because a client that keeps sending may see a reset after the response.
         let (mut reader, mut writer) = tokio::io::split(connect(served.address).await.unwrap());
         let request = format!("HEAD /healthz HTTP/1.1\r\nhost: ccm\r\nx-filler: {filler}\r\n\r\n");
         let sent = tokio::io::AsyncWriteExt::write_all(&mut writer, request.as_bytes());
-        let (_, answered) = tokio::join!(sent, head(&mut reader));
-        assert!(answered.starts_with(&format!("HTTP/1.1 {expected} ")), "{length}: {answered:?}");
+        let (_, response_head) = tokio::join!(sent, head(&mut reader));
+        assert!(response_head.starts_with(&format!("HTTP/1.1 {expected} ")), "{length}: {response_head:?}");
         match client().get(served.url("/healthz")).header("x-filler", filler).send().await {
-            Ok(answer) => assert_eq!(answer.status(), expected, "{length}"),
-            // HTTP/2 has an error of its own for a head in very many frames, which ends the connection.
+            Ok(response) => assert_eq!(response.status(), expected, "{length}"),
+            // For a head in very many frames, HTTP/2 ends the connection with an error of its own.
             Err(error) => {
                 let error = format!("{error:?}");
                 assert!(length == 1_000_000 && error.contains("ENHANCE_YOUR_CALM"), "{length}: {error}");
@@ -64,16 +64,17 @@ async fn a_head_has_64_kib_at_most() {
 }
 
 #[tokio::test]
-async fn callers_without_a_name_do_not_hold_up_those_with_one() {
+async fn anonymous_callers_do_not_delay_authenticated_callers() {
     let api = reader("ann");
     api.silent_to_anonymous.store(true, Ordering::SeqCst);
     let served = start(config(), Some(&api)).await;
     let anonymous = client();
-    let ask = |number: usize| anonymous.get(served.url(&format!("/{number}"))).send();
-    let waiting: Vec<_> = (0..8).map(|number| tokio::spawn(ask(number))).collect();
+    let send = |number: usize| anonymous.get(served.url(&format!("/{number}"))).send();
+    let waiting: Vec<_> = (0..8).map(|number| tokio::spawn(send(number))).collect();
     eventually("reviews", || async { api.access_reviews.load(Ordering::SeqCst) == 8 }).await;
     for number in 100..500 {
-        let refused = tokio::time::timeout(Duration::from_secs(5), ask(number)).await.expect("an answer at once").unwrap();
+        let refused =
+            tokio::time::timeout(Duration::from_secs(5), send(number)).await.expect("an immediate response").unwrap();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(refused.headers()["retry-after"], "1");
     }
@@ -86,14 +87,14 @@ async fn callers_without_a_name_do_not_hold_up_those_with_one() {
 }
 
 #[tokio::test]
-async fn junk_tokens_take_no_reviews_from_those_who_may_read_pages() {
+async fn junk_tokens_take_no_reviews_from_known_callers() {
     let api = reader("ann");
     api.tokens.lock().insert("token-of-bob".to_owned(), "bob".to_owned());
     api.silent_to_junk.store(true, Ordering::SeqCst);
     let mut config = config();
     config.authentication.token_cache_ttl = Duration::from_millis(1);
     let served = start(config, Some(&api)).await;
-    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "her network is familiar from now on");
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "her network is now known");
 
     let junk = |source: u8| {
         let (client, url) = (client_from([127, 0, 0, source]), served.url("/metrics"));
@@ -101,14 +102,14 @@ async fn junk_tokens_take_no_reviews_from_those_who_may_read_pages() {
     };
     let mut waiting: Vec<_> = (11..15).flat_map(junk).collect();
     eventually("reviews", || async { api.junk.load(Ordering::SeqCst) == 16 }).await;
-    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "from a familiar network");
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "from a known network");
     let elsewhere = client_from([127, 0, 0, 20]).get(served.url("/metrics")).bearer_auth("token-of-ann");
-    assert_eq!(fetch(elsewhere).await.0, 200, "from one that was never seen");
-    assert_eq!(api.junk.load(Ordering::SeqCst), 16, "junk beyond that asks nobody");
+    assert_eq!(fetch(elsewhere).await.0, 200, "from a new network");
+    assert_eq!(api.junk.load(Ordering::SeqCst), 16, "more junk causes no review");
 
     waiting.extend(junk(1));
     eventually("reviews", || async { api.junk.load(Ordering::SeqCst) == 32 }).await;
-    assert_eq!(served.get_as("token-of-bob", "/metrics").await.0, 429, "whom nobody knows");
-    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "who was known a moment ago");
+    assert_eq!(served.get_as("token-of-bob", "/metrics").await.0, 429, "a token without a cached review");
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "a token with a recent review");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -1,4 +1,4 @@
-//! The page `/` over the real port in a real browser: content, escaping, narrow screens, colours, no script, no second request.
+//! The page `/` over the real port in a real browser: content, escaping, narrow screens, colors, no script, no second request.
 
 use std::sync::{Arc, atomic::AtomicU8};
 
@@ -18,11 +18,11 @@ use crate::serving::{
 
 const EVIL: &str = "<script>document.title='owned'</script>\"'><img src=x onerror=\"document.title='owned'\">";
 const FIRST_PAINT_MS: f64 = 200.0;
-/// Bytes of the picture in the documentation.
+/// Maximum size of the picture in the documentation, in bytes.
 const PICTURE: usize = 100 * 1024;
 
 #[tokio::test]
-async fn whoever_may_read_statusz_may_read_the_page_and_nobody_else() {
+async fn the_page_requires_access_to_statusz() {
     let served = start(config(), Some(&reader("ann"))).await;
     assert_eq!(served.get("/").await.0, 403);
     assert_eq!(served.get_as("nonsense", "/").await.0, 401);
@@ -41,7 +41,7 @@ async fn whoever_may_read_statusz_may_read_the_page_and_nobody_else() {
     assert!(response.text().await.unwrap().contains("v0.1.0"));
 }
 
-/// What `count` Services that wait look like, some Nodes and a budget.
+/// Returns a status with `count` waiting Services, some Nodes and a budget.
 fn busy(count: usize) -> Value {
     let reasons = [
         "PublicIPCountLimitReached: cannot create more than 1000 public IP addresses for this subscription in this region",
@@ -59,8 +59,8 @@ fn busy(count: usize) -> Value {
         (format!("team-{}/shop-{number:03}", number % 20), json!({"stage": stage, "problem": null}))
     };
     let stages: serde_json::Map<_, _> = (0..count.min(100)).map(stage).collect();
-    let bucket = |name: &str, left: f64, paused: f64| {
-        json!({"bucket": name, "resource": "westeurope", "left": left, "capacity": 200.0, "refillPerSecond": 10.0,
+    let bucket = |name: &str, remaining: f64, paused: f64| {
+        json!({"bucket": name, "resource": "westeurope", "left": remaining, "capacity": 200.0, "refillPerSecond": 10.0,
             "pausedForSeconds": paused, "waiting": {"change": 3}})
     };
     json!({
@@ -96,7 +96,7 @@ async fn opened(status: Value) -> (Browser, String, Shutdown) {
     (browser, url, shutdown)
 }
 
-/// Checks that are an expression in the page and its value.
+/// Expressions in the page, and their expected values.
 const CONTENT: &[(&str, &str)] = &[
     ("document.title", "cloud-controller-manager"),
     ("String(document.querySelectorAll('#services ~ table tbody tr').length)", "500"),
@@ -128,14 +128,18 @@ async fn the_page_in_a_browser() {
         assert_eq!(browser.value(expression).await, json!(expected), "{expression}");
     }
     let first = browser.value("document.querySelector('#services ~ table tbody td a').textContent").await;
-    assert_eq!(first, json!(format!("hostile/{EVIL}")), "a hostile name is text, and what fails most comes first");
+    assert_eq!(
+        first,
+        json!(format!("hostile/{EVIL}")),
+        "a hostile name is text, and the Service with most failures is first"
+    );
     let link = browser
         .value("new URL(document.querySelector('#services ~ table tbody td a').href).searchParams.get('service')")
         .await;
     assert_eq!(link, first, "the link to the plan names the Service");
-    for (scheme, colour) in [("dark", "rgb(13, 17, 23)"), ("light", "rgb(255, 255, 255)")] {
+    for (scheme, color) in [("dark", "rgb(13, 17, 23)"), ("light", "rgb(255, 255, 255)")] {
         browser.prefer(scheme).await;
-        assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor").await, json!(colour), "{scheme}");
+        assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor").await, json!(color), "{scheme}");
     }
     for width in [320, 400, 768, 1100] {
         browser.resize(width, 800).await;
@@ -145,12 +149,12 @@ async fn the_page_in_a_browser() {
     let complaints = browser.events(&["Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled"]);
     assert!(complaints.is_empty(), "{complaints:#?}");
     assert_eq!(browser.events(&["Network.requestWillBeSent"]).len(), 1);
-    paints_at_once(&mut browser, &url).await;
+    check_first_paint(&mut browser, &url).await;
     shutdown.begin();
 }
 
-/// The best of five, so that a busy machine does not decide.
-async fn paints_at_once(browser: &mut Browser, url: &str) {
+/// Checks the shortest time to the first paint of five loads, because the machine may be busy.
+async fn check_first_paint(browser: &mut Browser, url: &str) {
     let mut times = Vec::new();
     for _ in 0..5 {
         browser.open(url).await;
@@ -162,7 +166,7 @@ async fn paints_at_once(browser: &mut Browser, url: &str) {
     assert!(times[0] <= FIRST_PAINT_MS, "{times:?}");
 }
 
-/// With `UPDATE_DOCS=1` the picture in the documentation is made anew. Fonts differ between machines, so that it is not compared.
+/// `UPDATE_DOCS=1` creates the picture in the documentation again. Fonts differ between machines, so its content is not compared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_picture_in_the_documentation() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/status-page.png");

@@ -50,7 +50,7 @@ async fn serve(secure: SecureServingConfig, shutdown: &Shutdown) -> Result<Serve
     served.map_err(|error| error.to_string())
 }
 
-/// Who trusts this authority alone, and takes the name for the address.
+/// Returns a builder for clients that trust only this authority, and resolve the name to the address.
 fn trusting_pem(pem: &str, name: &str, address: SocketAddr) -> reqwest::ClientBuilder {
     let authority = reqwest::Certificate::from_pem(pem.as_bytes()).unwrap();
     reqwest::ClientBuilder::new().tls_certs_only([authority]).resolve(name, address)
@@ -61,7 +61,7 @@ fn review(data: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_self_made_certificate_is_for_the_service_and_bodies_are_whole() {
+async fn the_generated_certificate_is_valid_for_the_service() {
     let shutdown = Shutdown::new();
     let served = serve(config(), &shutdown).await.unwrap();
     let authority = served.own_authority().unwrap();
@@ -75,9 +75,9 @@ async fn a_self_made_certificate_is_for_the_service_and_bodies_are_whole() {
         for length in [0, 1 << 20, (3 << 20) - 200] {
             let response = client.post(&url).json(&review(&"x".repeat(length))).send().await.unwrap();
             assert_eq!(response.status(), 200);
-            let answer: Value = response.json().await.unwrap();
+            let review_response: Value = response.json().await.unwrap();
             assert_eq!(
-                (&answer["response"]["uid"], &answer["response"]["warnings"]),
+                (&review_response["response"]["uid"], &review_response["response"]["warnings"]),
                 (&json!("u-1"), &json!([length.to_string()]))
             );
         }
@@ -92,7 +92,7 @@ async fn a_self_made_certificate_is_for_the_service_and_bodies_are_whole() {
 }
 
 #[tokio::test]
-async fn given_certificates_are_read_again_and_have_no_authority_to_write() {
+async fn certificate_files_are_reloaded_without_an_own_authority() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let directory = tempfile::tempdir().unwrap();
     let (cert, key) = old.write_server(directory.path(), "hooks.test");
@@ -133,8 +133,8 @@ async fn a_directory_is_filled_under_the_webhooks_name() {
 async fn errors_name_the_webhooks_flags() {
     let shutdown = Shutdown::new();
     let first = serve(config(), &shutdown).await.unwrap();
-    let taken = SecureServingConfig { port: first.address.port(), ..config() };
-    let error = serve(taken, &shutdown).await.err().unwrap();
+    let port_in_use = SecureServingConfig { port: first.address.port(), ..config() };
+    let error = serve(port_in_use, &shutdown).await.err().unwrap();
     assert!(error.starts_with("--webhook-bind-address, --webhook-secure-port: cannot listen on 127.0.0.1:"), "{error}");
     let missing = SecureServingConfig {
         tls_cert_file: Some("/missing.crt".into()),

@@ -5,7 +5,7 @@ use std::fs;
 use crate::guides::blocks::root;
 
 const PAGE: &str = "docs/design/load-balancer-cases.md";
-/// Letters of the page, with the folders that they stand for.
+/// Letters of the page, with the folders that they abbreviate.
 const FOLDERS: [(&str, &str); 4] = [
     ("A/", "src/providers/azure/"),
     ("L/", "src/providers/azure/load_balancer/"),
@@ -37,7 +37,7 @@ fn exists(reference: &str) -> bool {
 fn load_balancer_cases_name_existing_files_and_tests() {
     let page = fs::read_to_string(root().join(PAGE)).expect("the page of load balancer cases");
     let references: Vec<&str> = page.split('`').skip(1).step_by(2).filter(|quoted| quoted.contains(".rs")).collect();
-    assert!(references.len() > 100, "only {} references found: does the reader still see them?", references.len());
+    assert!(references.len() > 100, "only {} references found: does the check still parse the page?", references.len());
     let missing: Vec<_> = references.into_iter().filter(|reference| !exists(reference)).collect();
     assert!(missing.is_empty(), "{PAGE} names files or tests that do not exist: {missing:#?}");
 }

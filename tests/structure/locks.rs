@@ -1,4 +1,4 @@
-//! The load balancer engine has few places of shared state.
+//! The load balancer engine has little shared state.
 
 use std::{fs, path::Path};
 
@@ -6,10 +6,10 @@ use crate::{guides::blocks::files_with_extension, structure::source::is_test};
 
 const FOLDERS: [&str; 2] = ["src/providers/azure/load_balancer", "src/providers/azure/arm/batch"];
 const TYPES: [&str; 6] = ["Mutex<", "OnceCell<", "OnceLock<", "Notify,", "Atomic", "Watched<"];
-/// May only fall.
+/// Number of declarations of shared state. May only fall.
 const MOST: usize = 38;
 
-/// Whether a line declares a field or a static of a shared type.
+/// Returns `true` if a line declares a field or a static of a shared type.
 fn is_shared(line: &str) -> bool {
     let is_declared = line.split_once(": ").is_some_and(|(name, kind)| {
         let is_initialized = kind.contains("::new(") || kind.contains("::default(");

@@ -1,4 +1,4 @@
-//! The shape of the product code: unique names, small files, no circles of files.
+//! The shape of the product code: unique names, small files, no import cycles between files.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
@@ -16,7 +16,7 @@ use std::{
 
 use source::{ModulePath, Sources};
 
-/// Lines of the largest file, its inline tests left out.
+/// Maximum number of lines of a file, without its inline tests.
 const LARGEST_FILE: usize = 450;
 
 #[test]
@@ -26,12 +26,12 @@ fn type_names_are_unique() {
     for file in sources.files.values() {
         file.types.iter().for_each(|name| homes.entry(name).or_default().push(file.path.display().to_string()));
     }
-    assert!(homes.len() > 500, "only {} types found: does the reader still see the sources?", homes.len());
+    assert!(homes.len() > 500, "only {} types found: does the check still parse the sources?", homes.len());
     homes.retain(|_, files| files.len() > 1);
     assert!(homes.is_empty(), "types that share their name: {homes:#?}");
 }
 
-/// Log lines name the file they come from: a folder's module has a name of its own.
+/// Log lines name their file, so the module of a folder needs a name of its own.
 #[test]
 fn a_folder_has_its_module_beside_it() {
     let sources = Sources::read();
@@ -78,15 +78,15 @@ fn files_are_small() {
 }
 
 #[test]
-fn files_form_no_circles() {
+fn imports_between_files_form_no_cycles() {
     let sources = Sources::read();
     let edges = sources.edges();
-    let circles: Vec<String> =
+    let cycles: Vec<String> =
         edges.keys().filter(|module| reachable(module, &edges).contains(*module)).map(|module| module.join("::")).collect();
-    assert!(circles.is_empty(), "files that name each other in a circle: {circles:#?}");
+    assert!(cycles.is_empty(), "files that import each other in a cycle: {cycles:#?}");
 }
 
-/// Files that `start` reaches.
+/// Returns the files that `start` imports, directly or through others.
 fn reachable<'a>(
     start: &ModulePath,
     edges: &BTreeMap<&'a ModulePath, BTreeSet<&'a ModulePath>>,

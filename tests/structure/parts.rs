@@ -1,12 +1,13 @@
-//! Parts import one way: those of the azure provider along the architecture's arrows, and no two neighbours in any folder each other.
+//! Parts import one way: those of the azure provider follow the arrows of the architecture, and no two neighbors in a folder import each
+//! other.
 //!
-//! In: which file names which, re-exports followed. Out: failures that name the two files.
+//! In: the files that each file names, through re-exports. Out: failures that name the two files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::structure::source::{ModulePath, Sources};
 
-/// Parts, each with those that it may name, which stand below it.
+/// Parts, each with the parts that it may name. These have later rows.
 type Arrows = [(&'static str, &'static str)];
 
 /// Folders and files of the azure provider: one row each, so that their graph has no cycle.
@@ -47,7 +48,7 @@ const AZURE: &Arrows = &[
     ("transport", ""),
 ];
 
-/// Neighbours that name each other, and why they stay.
+/// Neighbors that name each other, with the reasons.
 const MUTUAL: &[(&str, &str, &str)] = &[
     (
         "planner::load_balancer::annotations",
@@ -62,9 +63,9 @@ const MUTUAL: &[(&str, &str, &str)] = &[
     (
         "planner::load_balancer::settings",
         "planner::load_balancer::spec",
-        "one setting is a policy about a field of the spec, whose parser heeds the settings",
+        "one setting is a policy about a field of the spec, whose parser reads the settings",
     ),
-    ("runtime::leader_election", "runtime::patch", "patches ask `Leadership`; the elector writes the Lease through them"),
+    ("runtime::leader_election", "runtime::patch", "patches check `Leadership`; the elector writes the Lease through them"),
 ];
 
 /// Returns the part to which a file below `prefix` belongs.
@@ -84,22 +85,22 @@ pub(crate) fn assert_arrows(prefix: &str, arrows: &'static Arrows, is_free: impl
     let lost: Vec<_> = sources.files.keys().filter(is_lost).collect();
     assert!(lost.is_empty(), "files without a row: {lost:?}");
     let rows = || arrows.iter().flat_map(|(part, others)| others.split_whitespace().map(move |other| (*part, other)));
-    let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
+    let (mut used, mut violations) = (BTreeSet::new(), Vec::new());
     for (from, targets) in sources.edges() {
         for to in targets.into_iter().filter(|to| !is_free(from, to)) {
             let (Some(source), Some(target)) = (part(from), part(to)) else { continue };
             used.insert((source, target));
             if source != target && !rows().any(|row| row == (source, target)) {
-                wrong.push(format!("{} must not name {}", from.join("::"), to.join("::")));
+                violations.push(format!("{} must not name {}", from.join("::"), to.join("::")));
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
     let unused: Vec<_> = rows().filter(|row| !used.contains(row)).collect();
     assert!(unused.is_empty(), "arrows without an import: {unused:?}");
     let position = |part: &str| arrows.iter().position(|(name, _)| *name == part);
     let upwards: Vec<_> = rows().filter(|(part, other)| position(other) <= position(part)).collect();
-    assert!(upwards.is_empty(), "parts that name what stands above them, or nowhere: {upwards:?}");
+    assert!(upwards.is_empty(), "parts that name a part above them, or one without a row: {upwards:?}");
 }
 
 #[test]
@@ -107,26 +108,26 @@ fn parts_of_azure_follow_the_arrows() {
     assert_arrows("providers::azure::", AZURE, |_, _| false);
 }
 
-/// Of two files the folders or files in their first common folder, by their full names.
-fn neighbours(from: &ModulePath, to: &ModulePath) -> Option<(String, String)> {
-    let common = from.iter().zip(to).take_while(|(one, other)| one == other).count();
+/// Returns the entries of the first common folder that lead to two files, by their full names.
+fn neighbors(from: &ModulePath, to: &ModulePath) -> Option<(String, String)> {
+    let common = from.iter().zip(to).take_while(|(left, right)| left == right).count();
     Some((from.get(..=common)?.join("::"), to.get(..=common)?.join("::")))
 }
 
 #[test]
-fn no_two_neighbours_name_each_other() {
+fn neighbors_never_import_each_other() {
     let sources = Sources::read();
     let mut named: BTreeMap<(String, String), String> = BTreeMap::new();
     for (from, targets) in sources.edges() {
-        for (to, pair) in targets.into_iter().filter_map(|to| Some((to, neighbours(from, to)?))) {
+        for (to, pair) in targets.into_iter().filter_map(|to| Some((to, neighbors(from, to)?))) {
             named.insert(pair, format!("{} names {}", from.join("::"), to.join("::")));
         }
     }
-    let back = |(one, other): &(String, String)| named.get(&(other.clone(), one.clone()));
+    let back = |(from, to): &(String, String)| named.get(&(to.clone(), from.clone()));
     let mutual: Vec<_> = named.iter().filter(|(pair, _)| pair.0 < pair.1).filter_map(|it| Some((it, back(it.0)?))).collect();
     let is_known = |pair: &(String, String), row: &(&str, &str, &str)| pair.0.ends_with(row.0) && pair.1.ends_with(row.1);
     let new: Vec<_> = mutual.iter().filter(|((pair, _), _)| !MUTUAL.iter().any(|row| is_known(pair, row))).collect();
-    assert!(new.is_empty(), "neighbours that name each other: {new:#?}");
-    let gone: Vec<_> = MUTUAL.iter().filter(|row| !mutual.iter().any(|((pair, _), _)| is_known(pair, row))).collect();
-    assert!(gone.is_empty(), "they no longer name each other: {gone:?}");
+    assert!(new.is_empty(), "neighbors that name each other: {new:#?}");
+    let obsolete: Vec<_> = MUTUAL.iter().filter(|row| !mutual.iter().any(|((pair, _), _)| is_known(pair, row))).collect();
+    assert!(obsolete.is_empty(), "rows of parts that do not name each other: {obsolete:?}");
 }

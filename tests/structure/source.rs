@@ -25,9 +25,9 @@ pub(crate) struct SourceFile {
     pub(crate) types: Vec<String>,
     /// Absolute paths that it names.
     named: BTreeSet<ModulePath>,
-    /// What its `pub use` gives other names or places: the last segment to the absolute path.
+    /// Re-exports of its `pub use`, from the last segment to the absolute path.
     reexports: BTreeMap<String, ModulePath>,
-    /// Modules whose whole content it gives away.
+    /// Modules that it re-exports as a whole.
     globs: Vec<ModulePath>,
 }
 
@@ -47,18 +47,18 @@ impl Sources {
         Self::read_where(is_source)
     }
 
-    fn read_where(is_wanted: fn(&Path) -> bool) -> Self {
+    fn read_where(is_included: fn(&Path) -> bool) -> Self {
         let mut files = BTreeMap::new();
         let all = files_with_extension(Path::new("src"), "rs");
         let modules: BTreeSet<ModulePath> = all.iter().map(|path| module_of(path)).collect();
-        for path in all.iter().filter(|path| is_wanted(path)) {
+        for path in all.iter().filter(|path| is_included(path)) {
             let module = module_of(path);
             files.insert(module.clone(), read_file(path, &module, &modules));
         }
         Self { files }
     }
 
-    /// The files that each file names, itself left out.
+    /// Returns the other files that each file names.
     pub(crate) fn edges(&self) -> BTreeMap<&ModulePath, BTreeSet<&ModulePath>> {
         let targets = |module: &ModulePath, file: &SourceFile| {
             let found = file.named.iter().filter_map(|path| self.home(path, 0));
@@ -68,7 +68,7 @@ impl Sources {
         self.files.iter().map(|(module, file)| (module, targets(module, file))).collect()
     }
 
-    /// The file that defines what `path` names: re-exports are followed.
+    /// Returns the file that defines the item at `path`. Re-exports are followed.
     fn home(&self, path: &[String], depth: usize) -> Option<&ModulePath> {
         let length = (0..=path.len()).rev().find(|length| self.files.contains_key(&path[..*length]))?;
         let (module, file) = self.files.get_key_value(&path[..length])?;
@@ -145,7 +145,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The absolute path of `segments`, if they lead into the crate.
+    /// Returns the absolute path of `segments`, if they lead into the crate.
     fn absolute(&self, segments: &[String]) -> Option<ModulePath> {
         let mut base = self.module.clone();
         let mut rest = segments;
@@ -174,9 +174,11 @@ impl Reader<'_> {
             UseTree::Name(name) => {
                 let name = name.ident.to_string();
                 let path = if name == "self" { prefix.to_vec() } else { with(name.clone()) };
-                self.note(&path, &name, is_public);
+                self.record_import(&path, &name, is_public);
             }
-            UseTree::Rename(rename) => self.note(&with(rename.ident.to_string()), &rename.rename.to_string(), is_public),
+            UseTree::Rename(rename) => {
+                self.record_import(&with(rename.ident.to_string()), &rename.rename.to_string(), is_public)
+            }
             UseTree::Glob(_) => {
                 let Some(path) = self.absolute(prefix) else { return };
                 if is_public {
@@ -187,8 +189,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What a module only passes on it does not use.
-    fn note(&mut self, path: &[String], name: &str, is_public: bool) {
+    /// Records an imported path. A re-export does not count as a use.
+    fn record_import(&mut self, path: &[String], name: &str, is_public: bool) {
         let Some(path) = self.absolute(path) else { return };
         if is_public {
             self.file.reexports.insert(name.to_owned(), path);

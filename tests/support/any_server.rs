@@ -6,7 +6,7 @@ use kube::{Config, client::ConfigExt};
 use rustls::crypto::aws_lc_rs;
 use tokio_rustls::TlsConnector;
 
-/// Offers one protocol, `http/1.1` or `h2`.
+/// Returns a connector that offers one protocol, `http/1.1` or `h2`.
 pub(crate) fn connector(protocol: &str) -> TlsConnector {
     let _ = aws_lc_rs::default_provider().install_default();
     let mut config = Config::new("https://localhost".parse().unwrap());

@@ -1,6 +1,6 @@
-//! The reference page of the chart's values.
+//! Reference page of the chart's values.
 //!
-//! In: `values.schema.json`, which has the meaning of each value, and `values.yaml`, which has the defaults. Out: a table for each section.
+//! In: `values.schema.json`, which describes each value, and `values.yaml`, which has the defaults. Out: a table for each section.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn properties(schema: &Value) -> &Map<String, Value> {
     schema["properties"].as_object().unwrap()
 }
 
-/// A row for each value below `path`, those of nested objects with their whole names.
+/// Returns a row for each value below `path`; values of nested objects have their full names.
 fn rows(path: &str, values: &Map<String, Value>, defaults: &Value) -> Vec<String> {
     let of_value = |(name, schema): (&String, &Value)| {
         let (path, default) = (format!("{path}.{name}"), &defaults[name.as_str()]);

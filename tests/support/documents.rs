@@ -1,8 +1,8 @@
-//! What is in a cloud, so that two of them can be compared.
+//! Comparable form of the documents of a cloud.
 //!
-//! In: the documents of a simulated Azure. Out: a [`State`]. An empty list is none, and an id has the name in it. In a state without order
-//! public addresses are called after their public IP, because the order of requests decides which one a document gets; so does the priority
-//! of a security rule.
+//! In: the documents of a simulated Azure. Out: a [`State`] without empty lists and without names, which ids contain. [`unordered`] also
+//! removes what the order of requests decides: it replaces public addresses by the name of their public IP, and removes the priorities of
+//! security rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Documents in comparable form, by id.
 pub(crate) type State = BTreeMap<String, Value>;
 
-/// The cloud as it is, addresses and all.
+/// Returns the cloud with its addresses.
 pub(crate) fn exact(documents: Vec<Value>) -> State {
     documents.into_iter().map(|document| (id(&document), plain(document))).collect()
 }
@@ -33,7 +33,7 @@ fn drop_empty(value: &mut Value) {
     }
 }
 
-/// The cloud without what depends on the order of events.
+/// Returns the cloud without values that depend on the order of events.
 pub(crate) fn unordered(documents: Vec<Value>) -> State {
     let mut state = exact(documents);
     let names = names(&state);
@@ -50,7 +50,7 @@ fn id(document: &Value) -> String {
     document["id"].as_str().unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Addresses with what has them: public IPs, and front ends with an address of a subnet.
+/// Returns addresses with the names of their owners: public IPs, and frontends with an address of a subnet.
 fn names(state: &State) -> BTreeMap<String, String> {
     let public = state.iter().filter_map(|(id, document)| pair(document, "ipAddress", id));
     let frontends = state.values().filter_map(|document| document["properties"]["frontendIPConfigurations"].as_array());
@@ -80,7 +80,7 @@ fn rename(value: &mut Value, names: &BTreeMap<String, String>) {
     }
 }
 
-/// The cloud without pools that no rule uses any more: they stay until their load balancer goes, as with Go.
+/// Returns the cloud without pools that no rule uses: they remain until their load balancer is deleted, as with Go.
 pub(crate) fn without_idle_pools(mut state: State) -> State {
     let id = |part: &Value| part["id"].as_str().map(str::to_owned);
     let parts =

@@ -1,7 +1,7 @@
-//! Clients of one replica, which can die at any request of its life or when it is told to.
+//! Clients of one replica, which can end at any of its requests or when the test ends it.
 //!
-//! In: an API server, a name for the replica's user agents, a [`Life`]. Out: clients whose requests go nowhere once the replica is dead.
-//! The replica itself goes on: it is as if its network were gone.
+//! In: an API server, a name for the replica's user agents, a [`Life`]. Out: clients whose requests never reach the server after that end.
+//! The replica itself continues, as with a broken network.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use cloud_controller_manager::{
 use kube::client::Body;
 use parking_lot::Mutex;
 
-/// What becomes of the request at which a replica dies.
+/// Effect of the request at which a replica ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastRequest {
     /// It never reaches the server.
@@ -29,7 +29,7 @@ pub(crate) enum LastRequest {
     Late(Duration),
 }
 
-/// Whether a replica lives, and how much it has asked for.
+/// State of a replica: whether it has ended, and the number of its requests.
 #[derive(Clone, Default)]
 pub(crate) struct Life(Arc<LifeState>);
 
@@ -41,14 +41,14 @@ struct LifeState {
 }
 
 impl Life {
-    /// One that ends at the request with this number, counted from 1.
+    /// Creates a life that ends at the request with this number, counted from 1.
     pub(crate) fn until(nth: usize, last: LastRequest) -> Self {
         let life = Self::default();
         *life.0.end.lock() = Some((nth, last));
         life
     }
 
-    /// None of its requests reach the server from here on; those that are there go on.
+    /// Ends the replica: no later request reaches the server. Requests that have reached it continue.
     pub(crate) fn end(&self) {
         self.0.dead.store(true, SeqCst);
     }
@@ -57,12 +57,12 @@ impl Life {
         self.0.dead.load(SeqCst)
     }
 
-    /// Requests that were sent, or would have been.
+    /// Returns the number of requests until the end.
     pub(crate) fn sent(&self) -> usize {
         self.0.sent.load(SeqCst)
     }
 
-    /// What becomes of the next request; `None`: nothing that the replica would notice.
+    /// Counts the next request. Returns its effect if it is the last one or later; `None`: it is an ordinary request.
     fn next(&self) -> Option<LastRequest> {
         if self.is_over() {
             return Some(LastRequest::Lost);
@@ -74,7 +74,7 @@ impl Life {
     }
 }
 
-/// Sees the requests that leave.
+/// Observer of the requests that reach the server.
 pub(crate) type Witness = Arc<dyn Fn(&http::Request<Body>) + Send + Sync>;
 
 pub(crate) struct MortalClients {
@@ -86,13 +86,13 @@ pub(crate) struct MortalClients {
 }
 
 impl MortalClients {
-    /// `name`: what user agents begin with.
+    /// Creates the clients of a replica. `name`: prefix of their user agents.
     pub(crate) fn new(server: &ApiServer, name: &str, life: &Life, witness: Option<Witness>) -> Self {
         let (server, name, life) = (server.clone(), name.to_owned(), life.clone());
         Self { server, name, life, witness, leaderships: Mutex::default() }
     }
 
-    /// Under which leadership an account writes; `None`: it has asked for no client.
+    /// Returns the leadership under which an account writes; `None`: it has requested no client.
     #[allow(dead_code, reason = "node-ipam runs under one lease")]
     pub(crate) fn leadership_of(&self, account: &str) -> Option<Leadership> {
         self.leaderships.lock().get(account).cloned()
@@ -115,11 +115,11 @@ impl ClientSource for MortalClients {
                 if let Some(see) = witness.filter(|_| last.is_none()) {
                     see(&request);
                 }
-                let answer = client.send(request).await.map_err(std::io::Error::other);
+                let response = client.send(request).await.map_err(std::io::Error::other);
                 if last.is_some() {
                     return std::future::pending().await;
                 }
-                answer
+                response
             }
         });
         Ok(kube::Client::new(service, "default"))

@@ -1,4 +1,4 @@
-//! What Prometheus would have scraped, and which of the alerts that ship it makes of that.
+//! Series as Prometheus would scrape them, and the shipped alerts that fire on them.
 //!
 //! In: the metrics of replicas, one text for each and minute. Out: names of the alerts that fire at some minute, as promtool finds them.
 
@@ -15,7 +15,7 @@ use crate::promtool::promtool;
 
 const RULES: &str = "manifests/chart/files/alerts.yaml";
 
-/// Values of each series, one a minute; none while it was not there.
+/// Values of each series, one per minute; `None` while the series did not exist.
 pub(crate) struct ScrapedSeries {
     start: f64,
     minutes: usize,
@@ -23,12 +23,12 @@ pub(crate) struct ScrapedSeries {
 }
 
 impl ScrapedSeries {
-    /// Nothing so far. promtool's time begins at 0, which stands for `start`.
+    /// Creates an empty set of series. Time 0 of promtool is `start`.
     pub(crate) fn since(start: Timestamp) -> Self {
         Self { start: start.as_duration().as_secs_f64(), minutes: 0, values: BTreeMap::new() }
     }
 
-    /// One more minute: the metrics of each replica that runs, by the name of its instance.
+    /// Adds a minute: the metrics of each running replica, by the name of its instance.
     pub(crate) fn scrape(&mut self, replicas: &[(&str, String)]) {
         for (instance, text) in replicas {
             let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -44,23 +44,24 @@ impl ScrapedSeries {
         self.values.values_mut().for_each(|values| values.resize(self.minutes, None));
     }
 
-    /// The alerts that fire at some minute, without what all their names begin with.
+    /// Returns the alerts that fire at some minute, without the common prefix of their names.
     pub(crate) fn firing(&self) -> BTreeSet<String> {
         let rules: Value = yaml::parse(&std::fs::read_to_string(RULES).unwrap()).unwrap();
         let groups = rules["groups"].as_array().unwrap().iter();
         let alerts: Vec<Value> = groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
-        let asked = (0..self.minutes).flat_map(|minute| {
+        let alert_tests = (0..self.minutes).flat_map(|minute| {
             let expect = move |alert: &Value| json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": []});
             alerts.iter().map(expect).collect::<Vec<_>>()
         });
-        let test = json!({"interval": "1m", "input_series": self.series(), "alert_rule_test": asked.collect::<Vec<_>>()});
+        let test =
+            json!({"interval": "1m", "input_series": self.series(), "alert_rule_test": alert_tests.collect::<Vec<_>>()});
         let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join(RULES);
         let file = tempfile::NamedTempFile::new().unwrap();
         let tests = json!({"rule_files": [rules], "evaluation_interval": "1m", "tests": [test]});
         std::fs::write(file.path(), tests.to_string()).unwrap();
-        let (_, told) = promtool(&["test", "rules", file.path().to_str().unwrap()], Path::new("."), "");
-        assert!(told.contains("SUCCESS") || told.contains("alertname:"), "{told}");
-        let named = told.split("alertname: CloudControllerManager").skip(1).filter_map(|rest| rest.split(',').next());
+        let (_, output) = promtool(&["test", "rules", file.path().to_str().unwrap()], Path::new("."), "");
+        assert!(output.contains("SUCCESS") || output.contains("alertname:"), "{output}");
+        let named = output.split("alertname: CloudControllerManager").skip(1).filter_map(|rest| rest.split(',').next());
         named.map(str::to_owned).collect()
     }
 
@@ -69,7 +70,7 @@ impl ScrapedSeries {
     }
 }
 
-/// As promtool reads values. What was there and is not any more is stale at once: Prometheus would else use its last value for 5 minutes.
+/// Formats values for promtool. A series that ended is stale immediately; otherwise Prometheus would use its last value for 5 minutes.
 fn words(values: &[Option<f64>]) -> String {
     let mut was_there = false;
     let word = |value: &Option<f64>| {
@@ -88,7 +89,7 @@ fn with_target(series: &str, instance: &str) -> String {
     }
 }
 
-/// Names of alerts.
+/// Returns a set of names of alerts.
 pub(crate) fn set(alerts: &[&str]) -> BTreeSet<String> {
     alerts.iter().map(|alert| (*alert).to_owned()).collect()
 }

@@ -30,18 +30,18 @@ fn seeds(usual: Range<u64>) -> (Range<u64>, bool) {
     (range, true)
 }
 
-/// Returns the seeds to run. Each is printed when its turn comes, so that the output of a test that fails ends with the seed.
+/// Returns the seeds to run. Each is printed before it runs, so that the output of a test that fails ends with the seed.
 pub(crate) fn printed(usual: Range<u64>) -> impl Iterator<Item = u64> {
     seeds(usual).0.inspect(|seed| println!("seed {seed}: {SEEDS}={seed} and the name of this test replay it"))
 }
 
-/// Runs `check` with each seed, and then fails with those for which it failed.
+/// Runs `check` with each seed, and then panics with the seeds for which it failed.
 pub(crate) fn each_seed(usual: Range<u64>, check: impl Fn(u64)) {
     let (seeds, _) = seeds(usual);
     report(&seeds.filter(|seed| !passes(&check, *seed)).collect::<Vec<_>>());
 }
 
-/// Runs `check` with each seed, and with others that follow while `CCM_SOAK_SECONDS` are not over.
+/// Runs `check` with each seed, and with the following ones for `CCM_SOAK_SECONDS`.
 pub(crate) fn sweep(usual: Range<u64>, check: impl Fn(u64)) {
     let seconds = std::env::var("CCM_SOAK_SECONDS").map_or(0, |text| text.parse().expect("a number of seconds"));
     let (started, (seeds, is_chosen)) = (Instant::now(), seeds(usual));

@@ -1,4 +1,4 @@
-//! The shipped Deployment after the changes of components, as kustomize makes it.
+//! The shipped Deployment with the patches of components, as kustomize builds it.
 
 use std::{fs, path::Path};
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 const FOLDER: &str = "manifests";
 
-/// `manifests/deployment.yaml` after the patches for it in each of `components`, in their order. Patches are lists of `test`, `replace`
-/// and `add` at the end of a list.
+/// Returns `manifests/deployment.yaml` with the patches in each of `components`, in their order. Patches are lists of `test`, `replace` and
+/// `add` at the end of a list.
 pub(crate) fn deployment(components: &[&str]) -> Value {
     let folder = Path::new(FOLDER);
     let mut object = yaml::documents::<Value>(&read(&folder.join("deployment.yaml"))).unwrap().remove(0);
@@ -36,7 +36,7 @@ fn change(object: &mut Value, patch: &str) {
             "test" => assert_eq!(object.pointer(path), Some(&value), "{path}"),
             "replace" => *object.pointer_mut(path).unwrap() = value,
             "add" => object.pointer_mut(path.strip_suffix("/-").unwrap()).unwrap().as_array_mut().unwrap().push(value),
-            other => panic!("{other} is not known to this test"),
+            other => panic!("this test does not support {other}"),
         }
     }
 }

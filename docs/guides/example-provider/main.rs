@@ -1,4 +1,4 @@
-//! A cloud-controller-manager for one cloud: the provider in `provider.rs`, the fake one beside it, and everything else from the crate.
+//! A cloud-controller-manager for one cloud: the provider in `provider.rs`, the fake provider, and everything else from the crate.
 
 #[allow(unreachable_pub, reason = "the tests of the crate use the same file as a module")]
 mod provider;

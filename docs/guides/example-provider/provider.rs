@@ -1,6 +1,6 @@
 //! A provider for a cloud with machines, load balancers and routes. The cloud is a value in memory, [`Api`]; a real one sends requests.
 //!
-//! In: Nodes and Services. Out: what [`Api`] says of them. Everything is looked up anew: the cloud is the only memory.
+//! In: Nodes and Services. Out: their state in [`Api`]. Each call reads the cloud again, which is the only memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::{Node, Service};
 
-/// The name for `--cloud-provider`, and the scheme of provider ids.
+/// Name for `--cloud-provider`, and scheme of provider ids.
 pub const NAME: &str = "example";
 
 declare_flags! {
@@ -39,7 +39,7 @@ pub fn register(registry: Registry) -> Registry {
     registry.with_flags("Example", FLAGS).with_metrics::<ExampleMetrics>()
 }
 
-/// A machine as the cloud's API describes it.
+/// Machine as the cloud's API describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     pub size: String,
@@ -47,7 +47,7 @@ pub struct Machine {
     pub is_running: bool,
 }
 
-/// A load balancer as the cloud's API describes it.
+/// Load balancer as the cloud's API describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balancer {
     pub address: String,
@@ -55,7 +55,7 @@ pub struct Balancer {
     pub hosts: BTreeSet<String>,
 }
 
-/// What is in the cloud, by name; routes by their destination.
+/// Content of the cloud, by name; routes by destination.
 #[derive(Debug, Default)]
 pub struct Contents {
     pub machines: BTreeMap<String, Machine>,
@@ -65,28 +65,28 @@ pub struct Contents {
     pub is_down: bool,
 }
 
-/// The cloud's API. Clones talk to the same cloud.
+/// The cloud's API. Clones share one cloud.
 #[derive(Debug, Clone, Default)]
 pub struct Api(Arc<Mutex<Contents>>);
 
 impl Api {
-    /// The cloud itself, for tests.
+    /// Returns the content of the cloud, for tests.
     pub fn contents(&self) -> MutexGuard<'_, Contents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One request. An outage is an error of its own class: it says nothing of what exists.
+    /// Sends a request. An outage is an error, which proves nothing about the existence of resources.
     fn request<T>(&self, request: impl FnOnce(&mut Contents) -> T) -> CloudResult<T> {
         let mut contents = self.contents();
         if contents.is_down {
-            Err(CloudError::failed("the cloud's API does not answer"))
+            Err(CloudError::failed("the cloud's API does not respond"))
         } else {
             Ok(request(&mut contents))
         }
     }
 }
 
-/// The provider.
+/// Provider for one cloud and region.
 #[derive(Debug, Clone)]
 pub struct Example {
     api: Api,
@@ -94,12 +94,12 @@ pub struct Example {
 }
 
 impl Example {
-    /// A provider on this cloud.
+    /// Creates a provider for the cloud behind `api`.
     pub fn new(api: Api, region: &str) -> Self {
         Self { api, region: region.to_owned() }
     }
 
-    /// Reads the flags and `--cloud-config`. An error ends the process, so it names what is wrong.
+    /// Reads the flags and `--cloud-config`. An error ends the process, so it names the file or flag.
     fn from_config(config: &ProviderConfig) -> CloudResult<Self> {
         if let Some(path) = &config.cloud_config {
             std::fs::read_to_string(path)
@@ -108,7 +108,8 @@ impl Example {
         Ok(Self::new(Api::default(), &config.flags.read(&REGION)))
     }
 
-    /// The machine of a Node: by provider id once it has one, before that by name. `None`: a Node of another cloud.
+    /// Returns the name of a Node's machine, from the provider id if there is one, else from the Node's name. Returns `None` for a Node of another
+    /// cloud.
     fn machine_name(node: &Node) -> Option<&str> {
         match node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).filter(|id| !id.is_empty()) {
             Some(id) => id.strip_prefix(NAME)?.strip_prefix("://"),
@@ -127,7 +128,7 @@ impl CloudProvider for Example {
         NAME
     }
 
-    /// Check credentials and fill caches here. An error is retried; the process stays up and is not ready.
+    /// Checks credentials and fills caches. An error is retried; meanwhile the process runs and is not ready.
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         if let Some(metrics) = context.metrics.table::<ExampleMetrics>() {
             metrics.api_requests.with_label_values(&["list"]).inc();
@@ -151,7 +152,7 @@ impl CloudProvider for Example {
 #[async_trait]
 impl InstancesV2 for Example {
     async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
-        // A Node of another cloud is left alone: `false` would delete it.
+        // A Node of another cloud must be kept: `false` would delete it.
         let Some(name) = Self::machine_name(node) else { return Ok(true) };
         self.api.request(|cloud| cloud.machines.contains_key(name))
     }
@@ -179,7 +180,7 @@ fn status_of(balancer: &Balancer) -> LoadBalancerStatus {
     LoadBalancerStatus { ingress: Some(vec![ingress]) }
 }
 
-/// The lowest address that no load balancer has.
+/// Returns the lowest address that no load balancer has.
 fn free_address(balancers: &BTreeMap<String, Balancer>) -> CloudResult<String> {
     let is_free = |address: &String| !balancers.values().any(|balancer| balancer.address == *address);
     let mut addresses = (1..255).map(|last| format!("203.0.113.{last}"));

@@ -16,14 +16,14 @@ use crate::{
     runtime::client::{list_all, with_causes},
 };
 
-/// Longest answer about the version.
+/// Maximum length of the response of `/version` in bytes.
 const MAX_RESPONSE: usize = 64 << 10;
 
 /// Facts, each with the reason of a failed read.
 pub(crate) struct ClusterFacts {
-    /// Version of the API server, and its clock if it sends one.
+    /// Version of the API server, and its time if the response has a `Date`.
     pub(super) server: Result<(String, Option<Timestamp>), String>,
-    /// The lease of the election; `None`: there is none.
+    /// Lease of the election; `None` if it does not exist.
     pub(super) lease: Result<Option<Lease>, String>,
     /// Pods of the lease's namespace.
     pub(super) pods: Result<Vec<Pod>, String>,
@@ -32,8 +32,9 @@ pub(crate) struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    pub(crate) fn unseen(reason: &str) -> Self {
-        let reason = || format!("the API server could not be asked: {reason}");
+    /// Returns facts that all failed to be read for `reason`.
+    pub(crate) fn unread(reason: &str) -> Self {
+        let reason = || format!("the API server could not be read: {reason}");
         Self {
             server: Err(reason()),
             lease: Err(reason()),
@@ -46,7 +47,7 @@ impl ClusterFacts {
     pub(crate) async fn read(client: &Client, election: &LeaderElectionOptions) -> Self {
         let server = server(client).await;
         if let Err(reason) = &server {
-            return Self { server: Err(reason.clone()), ..Self::unseen(reason) };
+            return Self { server: Err(reason.clone()), ..Self::unread(reason) };
         }
         let leases = Api::<Lease>::namespaced(client.clone(), &election.resource_namespace);
         let pods = Api::<Pod>::namespaced(client.clone(), &election.resource_namespace);

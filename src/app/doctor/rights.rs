@@ -1,4 +1,4 @@
-//! Checks whether the rights that the manager needs in the cluster are granted.
+//! Check of the rights that the manager needs in the cluster.
 //!
 //! In: the tables of rights, and the account. Out: one finding if all are granted, else one for each that is not.
 
@@ -28,7 +28,7 @@ pub(super) fn needed(
         let scope = if is_own && scope == NAMESPACE { &election.resource_namespace } else { scope };
         let name = if is_own && name == LEASE { &election.resource_name } else { name };
         let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(of, part)| (of, Some(part)));
-        let right = ResourceAttributes {
+        let attributes = ResourceAttributes {
             namespace: (scope != "cluster").then(|| scope.to_owned()),
             group: Some(group.to_owned()),
             resource: Some(resource.to_owned()),
@@ -36,37 +36,37 @@ pub(super) fn needed(
             name: (name != "*").then(|| name.to_owned()),
             ..Default::default()
         };
-        verbs.iter().map(move |verb| ResourceAttributes { verb: Some((*verb).to_owned()), ..right.clone() })
+        verbs.iter().map(move |verb| ResourceAttributes { verb: Some((*verb).to_owned()), ..attributes.clone() })
     });
     verbs.collect()
 }
 
-/// Reviews every right of `account`; `None` is the caller.
+/// Reviews every right in `needed` of `account`, or of the caller with `None`.
 pub(super) async fn examine(
     client: &Client,
     needed: Vec<ResourceAttributes>,
     account: Option<&(String, String)>,
 ) -> Vec<DiagnosticFinding> {
     let count = needed.len();
-    let reviews = stream::iter(needed).map(async |right| {
+    let reviews = stream::iter(needed).map(async |attributes| {
         let allowed = match account {
-            Some(account) => is_allowed_for(client, right.clone(), account).await,
-            None => is_allowed(client, right.clone()).await,
+            Some(account) => is_allowed_for(client, attributes.clone(), account).await,
+            None => is_allowed(client, attributes.clone()).await,
         };
-        (right, allowed)
+        (attributes, allowed)
     });
     let results: Vec<_> = reviews.buffered(CONCURRENCY).collect().await;
     let subject = account.map_or_else(|| "you".to_owned(), |(namespace, name)| format!("ServiceAccount {namespace}/{name}"));
     let mut findings = Vec::new();
-    for (right, allowed) in results {
+    for (attributes, allowed) in results {
         match allowed {
             Ok(true) => {}
-            Ok(false) => findings.push(missing(right, &subject, account.is_some())),
+            Ok(false) => findings.push(missing(attributes, &subject, account.is_some())),
             // If one access review is forbidden, all are.
             Err(error) => {
                 let text = format!("the access review failed: {}", with_causes(&error));
-                let remedy = "reviews for another account take the right to create subjectaccessreviews";
-                return vec![DiagnosticFinding::unknown(RIGHTS, text, remedy)];
+                let remedy = "reviews for another account need the right to create subjectaccessreviews";
+                return vec![DiagnosticFinding::undetermined(RIGHTS, text, remedy)];
             }
         }
     }
@@ -76,8 +76,8 @@ pub(super) async fn examine(
     findings
 }
 
-fn missing(right: ResourceAttributes, subject: &str, is_account: bool) -> DiagnosticFinding {
-    let ResourceAttributes { namespace, group, resource, subresource, name, verb, .. } = right;
+fn missing(attributes: ResourceAttributes, subject: &str, is_account: bool) -> DiagnosticFinding {
+    let ResourceAttributes { namespace, group, resource, subresource, name, verb, .. } = attributes;
     let [verb, resource] = [verb, resource].map(Option::unwrap_or_default);
     let part = subresource.map(|part| format!("/{part}")).unwrap_or_default();
     let group = group.filter(|group| !group.is_empty()).map(|group| format!(".{group}")).unwrap_or_default();

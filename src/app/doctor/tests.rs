@@ -1,4 +1,4 @@
-//! Faults planted in the sandbox's cluster, and the findings about each: the check, how it stands, what is told and what to do.
+//! Faults planted in the sandbox's cluster, and the finding about each: check, state, text and remedy.
 
 use http::{HeaderValue, Request, Response, header::DATE};
 use jiff::{SignedDuration, Timestamp, fmt::rfc2822, tz::TimeZone};
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const NOW: &str = "2026-01-01T00:10:00Z";
-const FRESH: &str = "2026-01-01T00:09:55.000000Z";
+const JUST_RENEWED: &str = "2026-01-01T00:09:55.000000Z";
 const OURS: &str = "registry.example/cloud-controller-manager:0.1";
 const GO: &str = "mcr.microsoft.com/oss/v2/kubernetes/azure-cloud-controller-manager:v1.36.5";
 
@@ -62,15 +62,15 @@ async fn node(client: &Client, name: &str, spec: Value) {
     create::<Node>(Api::all(client.clone()), json!({"metadata": {"name": name}, "spec": spec})).await;
 }
 
-/// A client whose server says that it is so many seconds later there.
-fn dated(client: Client, off: i64) -> Client {
+/// Returns a client whose server reports a time that is `offset` seconds later.
+fn dated(client: Client, offset: i64) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let client = client.clone();
         async move {
-            let mut answer: Response<Body> = client.send(request).await.map_err(BoxError::from)?;
-            let date = rfc2822::to_string(&(now() + SignedDuration::from_secs(off)).to_zoned(TimeZone::UTC))?;
-            answer.headers_mut().insert(DATE, HeaderValue::from_str(&date)?);
-            Ok::<_, BoxError>(answer)
+            let mut response: Response<Body> = client.send(request).await.map_err(BoxError::from)?;
+            let date = rfc2822::to_string(&(now() + SignedDuration::from_secs(offset)).to_zoned(TimeZone::UTC))?;
+            response.headers_mut().insert(DATE, HeaderValue::from_str(&date)?);
+            Ok::<_, BoxError>(response)
         }
     });
     Client::new(service, "default")
@@ -80,33 +80,37 @@ async fn examined(client: &Client, options: &DiagnoseOptions) -> Vec<DiagnosticF
     examine_with(Ok(dated(client.clone(), 0)), None, options, now()).await.findings
 }
 
-/// Whether there is such a finding with such a remedy.
+/// Asserts that there is a finding of this check and state that contains these texts.
 fn assert_found(findings: &[DiagnosticFinding], (check, state, text, remedy): (&str, FindingState, &str, &str)) {
-    let is_it = |one: &&DiagnosticFinding| one.check == check && one.state == state && one.text.contains(text);
-    let found = findings.iter().find(is_it);
-    assert!(found.is_some_and(|one| one.remedy.contains(remedy)), "{check} {state:?} {text:?} {remedy:?}: {findings:#?}");
+    let matches =
+        |finding: &&DiagnosticFinding| finding.check == check && finding.state == state && finding.text.contains(text);
+    let found = findings.iter().find(matches);
+    assert!(
+        found.is_some_and(|finding| finding.remedy.contains(remedy)),
+        "{check} {state:?} {text:?} {remedy:?}: {findings:#?}"
+    );
 }
 
 #[tokio::test]
-async fn a_sound_cluster_has_nothing_but_good_findings() {
+async fn a_healthy_cluster_has_only_ok_findings() {
     let server = ApiServer::new(Clock::System);
     let client = server.client();
-    lease(&client, "ccm-1_x", FRESH).await;
+    lease(&client, "ccm-1_x", JUST_RENEWED).await;
     pod(&client, "ccm-1", OURS).await;
     node(&client, "a", json!({"providerID": "azure:///a"})).await;
     let findings = examined(&client, &options("")).await;
-    assert!(findings.iter().all(|one| one.state == Fine && one.remedy.is_empty()), "{findings:#?}");
+    assert!(findings.iter().all(|finding| finding.state == Fine && finding.remedy.is_empty()), "{findings:#?}");
     assert_eq!((findings.len(), print::code(&findings)), (7, 0));
 }
 
 #[tokio::test]
-async fn whoever_holds_the_lease_is_told() {
+async fn holder_of_the_lease_is_reported() {
     let cases = [
-        ("ccm-1_x", FRESH, GO, (checks::LEASE, Warning, "the Go cloud-controller-manager", "migration guide")),
-        ("stranger_x", FRESH, OURS, (checks::LEASE, Warning, "stranger_x leads, and is no manager's pod", "--dry-run")),
-        ("n_x", FRESH, OURS, (checks::LEASE, Fine, "n_x leads", "")),
+        ("ccm-1_x", JUST_RENEWED, GO, (checks::LEASE, Warning, "the Go cloud-controller-manager", "migration guide")),
+        ("other_x", JUST_RENEWED, OURS, (checks::LEASE, Warning, "other_x leads, but is not a manager's pod", "--dry-run")),
+        ("n_x", JUST_RENEWED, OURS, (checks::LEASE, Fine, "n_x leads", "")),
         ("ccm-1_x", "2026-01-01T00:08:00.000000Z", OURS, (checks::LEASE, Problem, "last renewed it 120 s ago", "start one")),
-        ("", FRESH, OURS, (checks::LEASE, Problem, "has no holder", "start one")),
+        ("", JUST_RENEWED, OURS, (checks::LEASE, Problem, "has no holder", "start one")),
     ];
     for (holder, renewed, image, expected) in cases {
         let server = ApiServer::new(Clock::System);
@@ -117,11 +121,14 @@ async fn whoever_holds_the_lease_is_told() {
     }
     let server = ApiServer::new(Clock::System);
     let findings = examined(&server.client(), &options("")).await;
-    assert_found(&findings, (checks::LEASE, Problem, "there is no lease kube-system/cloud-controller-manager", "start one"));
+    assert_found(
+        &findings,
+        (checks::LEASE, Problem, "no leader: lease kube-system/cloud-controller-manager does not exist", "start one"),
+    );
 }
 
 #[tokio::test]
-async fn nodes_and_versions_that_do_not_fit_are_told() {
+async fn incompatible_nodes_and_versions_are_reported() {
     let server = ApiServer::new(Clock::System);
     let client = server.client();
     pod(&client, "ccm-1", OURS).await;
@@ -131,7 +138,7 @@ async fn nodes_and_versions_that_do_not_fit_are_told() {
     let findings = examined(&client, &options("")).await;
     for expected in [
         (checks::PROVIDER_IDS, Problem, "1 of 1 Nodes have no provider id: new", "run `status node/NAME`"),
-        (checks::INITIALIZED, Problem, "1 Nodes wait for their initialisation: new; nobody leads", "start a manager"),
+        (checks::INITIALIZED, Problem, "1 Nodes wait for their initialization: new; no manager leads", "start a manager"),
         (checks::VERSIONS, Warning, "managers run different images", "finish the rollout"),
     ] {
         assert_found(&findings, expected);
@@ -144,19 +151,22 @@ async fn nodes_and_versions_that_do_not_fit_are_told() {
     assert_found(&examined(&client, &options("")).await, lacking);
     node(&client, "other", json!({"providerID": "aws:///b"})).await;
     let findings = examined(&client, &options("")).await;
-    assert_found(&findings, (checks::PROVIDER_IDS, Problem, "1 Nodes are another cloud's: other", "delete the Node object"));
-    lease(&client, "ccm-1_x", FRESH).await;
+    assert_found(
+        &findings,
+        (checks::PROVIDER_IDS, Problem, "1 Nodes belong to another cloud: other", "delete the Node object"),
+    );
+    lease(&client, "ccm-1_x", JUST_RENEWED).await;
     let findings = examined(&client, &options("")).await;
-    let waits = findings.iter().find(|one| one.check == checks::INITIALIZED).unwrap();
-    assert!(!waits.text.contains("nobody leads"), "{waits:?}");
+    let waits = findings.iter().find(|finding| finding.check == checks::INITIALIZED).unwrap();
+    assert!(!waits.text.contains("no manager leads"), "{waits:?}");
 }
 
 #[tokio::test]
-async fn missing_rights_of_the_manager_are_problems_and_those_of_the_caller_a_hint() {
+async fn missing_rights_are_problems_of_the_managers_account() {
     let server = ApiServer::new(Clock::System);
     server.authorize(Box::new(|spec| {
-        let asked = &spec["resourceAttributes"];
-        asked["subresource"] != "status" && (asked["resource"] != "leases" || asked["namespace"] == "other")
+        let attributes = &spec["resourceAttributes"];
+        attributes["subresource"] != "status" && (attributes["resource"] != "leases" || attributes["namespace"] == "other")
     }));
     let mine = examined(&server.client(), &options("")).await;
     assert_found(&mine, (checks::RIGHTS, Warning, "you may not patch services/status", "--service-account"));
@@ -168,20 +178,20 @@ async fn missing_rights_of_the_manager_are_problems_and_those_of_the_caller_a_hi
     let theirs = examined(&server.client(), &options).await;
     let patch = "ServiceAccount ns/me may not patch nodes/status in the cluster";
     assert_found(&theirs, (checks::RIGHTS, Problem, patch, "manifests/rbac.yaml"));
-    let about_rights = theirs.iter().filter(|one| one.check == checks::RIGHTS);
-    assert_eq!(about_rights.count(), 2, "the lease is another: {theirs:#?}");
+    let about_rights = theirs.iter().filter(|finding| finding.check == checks::RIGHTS);
+    assert_eq!(about_rights.count(), 2, "the lease has another name: {theirs:#?}");
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_by_ten_minutes_is_told() {
+async fn a_clock_that_is_off_by_ten_minutes_is_reported() {
     let server = ApiServer::new(Clock::System);
-    for (off, text) in [(600, "600 s behind the API server"), (-600, "600 s ahead of the API server")] {
-        let findings = examine_with(Ok(dated(server.client(), off)), None, &options(""), now()).await.findings;
+    for (offset, text) in [(600, "600 s behind the API server"), (-600, "600 s ahead of the API server")] {
+        let findings = examine_with(Ok(dated(server.client(), offset)), None, &options(""), now()).await.findings;
         assert_found(&findings, (checks::CLOCK, Problem, text, "NTP"));
     }
 }
 
-/// A provider that could look at nothing.
+/// Provider that returns no findings.
 struct Silent;
 
 #[async_trait::async_trait]
@@ -200,10 +210,13 @@ impl ProviderDiagnostics for Silent {
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_at_never_looks_well() {
+async fn failed_checks_are_unknown_and_not_ok() {
     let nowhere = Err("connection refused".to_owned());
     let findings = examine_with(nowhere, Some(Arc::new(Silent)), &options(""), now()).await.findings;
     assert_found(&findings, (checks::API_SERVER, Problem, "connection refused", "--kubeconfig"));
-    assert!(findings.iter().skip(1).all(|one| one.state == Unknown && one.text.contains("mend")), "{findings:#?}");
+    assert!(
+        findings.iter().skip(1).all(|finding| finding.state == Unknown && finding.text.contains("fix")),
+        "{findings:#?}"
+    );
     assert_eq!((findings.len(), findings.last().unwrap().check), (8, "silent"));
 }

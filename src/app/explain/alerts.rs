@@ -1,7 +1,7 @@
-//! The alerts that come with the program, for `explain`.
+//! Alerts of the chart, for `explain`.
 //!
-//! In: the file of alerts, as Prometheus reads it, with the text of each runbook. Out: a topic each, found by its whole name and by the
-//! short one that runbooks have.
+//! In: the file of alerts, as Prometheus reads it, with the text of each runbook. Out: a topic per alert, found by its whole name
+//! and by the short name of its runbook.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ fn topic(rule: &Value) -> ReferenceTopic {
     ReferenceTopic { kind: "alert", names, lines: texts.chain(facts).chain(runbook).collect() }
 }
 
-/// Returns the text without the templates that Prometheus fills in, such as `{{ $value }}`, and without the name of the cluster.
+/// Returns the text without Prometheus's templates, such as `{{ $value }}`, and without the name of the cluster.
 fn plain(text: &str) -> String {
     let text = text.split("{{ with ").next().unwrap_or_default();
     let mut parts = text.split("{{");
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_left_out() {
+    fn templates_are_omitted() {
         let cluster = "{{ $value }} wait{{ with $labels.cluster }} in cluster {{ . }}{{ end }}";
         for (text, expected) in
             [("no", "no"), ("{{ $value }} of {{ $labels.a }}: x", "… of …: x"), ("a {{ b", "a …"), (cluster, "… wait")]
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn runbooks_take_little_room_in_the_binary() {
+    fn alerts_file_is_small() {
         assert!(FILE.len() < 48 * 1024, "{} bytes", FILE.len());
     }
 }

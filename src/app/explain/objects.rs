@@ -1,6 +1,6 @@
-//! Labels, taints, annotations and conditions that every provider's cluster has, for `explain`.
+//! Labels, taints, annotations and conditions of all providers' clusters, for `explain`.
 //!
-//! In: the names that the code uses. Out: a topic each, found by the whole name and by the part behind the slash.
+//! In: the names that the code uses. Out: a topic per name, found by the whole name and by the part after the slash.
 
 use crate::{
     cloud_provider::{
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Kind, name and meaning.
+/// Names of objects, each with kind and meaning.
 const NAMES: &[(&str, &str, &str)] = &[
     (
         "taint",
@@ -51,23 +51,26 @@ const NAMES: &[(&str, &str, &str)] = &[
     (
         "condition",
         CONDITION_NETWORK_UNAVAILABLE,
-        "On a Node: True until the cloud has a route to its pods, or until the network plugin says otherwise.",
+        "On a Node: True until the cloud has a route to its pods, or until the network plugin sets it to False.",
     ),
     (
         "condition",
         CONDITION_TYPE,
-        "On a Service: how far its load balancer is. True: it serves the Service. False: it does not. Unknown: in progress.",
+        "On a Service: progress of its load balancer. True: it serves the Service. False: it does not. Unknown: in progress.",
     ),
 ];
 
 /// Meaning of each reason of the condition of Services.
 const REASONS: &[(LoadBalancerPhase, &str)] = &[
     (LoadBalancerPhase::Ensuring, "Unknown: the load balancer is being created or updated."),
-    (LoadBalancerPhase::Updating, "Unknown: the load balancer is being given another set of Nodes."),
+    (LoadBalancerPhase::Updating, "Unknown: the load balancer is being updated with another set of Nodes."),
     (LoadBalancerPhase::Deleting, "False: the load balancer is being deleted."),
     (LoadBalancerPhase::Ready, "True: the load balancer serves the Service."),
     (LoadBalancerPhase::ImplementedElsewhere, "True: another component provides the load balancer."),
-    (LoadBalancerPhase::Waiting(String::new()), "Unknown: the cloud asked to wait; retried without a change of the user."),
+    (
+        LoadBalancerPhase::Waiting(String::new()),
+        "Unknown: the cloud requested a delay; retried without a change by the user.",
+    ),
     (
         LoadBalancerPhase::Failed(String::new()),
         "False: the last attempt failed; retried with backoff. The message has the error.",

@@ -1,4 +1,4 @@
-//! Plan for the whole cluster, from every controller that runs here.
+//! Plan for the whole cluster, collected from all controllers of this process.
 //!
 //! In: the state that this process watches. Out: a [`ClusterPlan`]. A controller that cannot plan adds a line to the failed
 //! reads, so that the plan is visibly incomplete.
@@ -23,10 +23,10 @@ use crate::{
 
 /// Time limit of a plan of the whole cluster, unless a caller waits for less.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// A plan reserves for each part one of so many shares of its time, so that a slow part does not hide the parts after it.
+/// Number of shares of a plan's time. Each later part has one reserved, so that a slow part does not use up the time of others.
 const TIME_SHARES: u32 = 8;
 
-/// Characters of a provider id that a line shows.
+/// Maximum number of characters of a provider ID in a message.
 const SHOWN: usize = 64;
 
 /// Controllers in the order in which a plan shows them, with their headings.
@@ -39,7 +39,7 @@ const PARTS: [(ControllerNames, &str, PlanKind); 4] = [
 
 /// Subject and time limit of a plan.
 pub(crate) struct ClusterPlanRequest {
-    /// Only these controllers; `None`: all.
+    /// Controllers to plan for; `None` for all.
     pub(crate) kind: Option<PlanKind>,
     pub(crate) scope: ServiceScope,
     pub(crate) deadline: Instant,
@@ -57,7 +57,7 @@ impl ClusterPlanRequest {
 pub struct ClusterPlan {
     /// Heading and plan, in a fixed order.
     pub parts: Vec<(&'static str, WritePlan)>,
-    /// Parts of which this configuration takes no care, and why.
+    /// Parts that do not run with this configuration, with the reasons.
     pub skipped: Vec<(&'static str, String)>,
 }
 
@@ -77,12 +77,12 @@ impl ClusterPlan {
         self.plans().all(WritePlan::is_complete)
     }
 
-    /// Returns `true` if something is written, now or later.
+    /// Returns `true` if the plan has writes, now or later.
     pub fn has_changes(&self) -> bool {
         self.plans().any(WritePlan::has_changes)
     }
 
-    /// Returns `true` if some Service is refused.
+    /// Returns `true` if the plan refuses an object.
     pub fn has_refusals(&self) -> bool {
         self.plans().any(|plan| !plan.refused.is_empty())
     }
@@ -115,7 +115,7 @@ impl ClusterPlan {
         self.json_with(false)
     }
 
-    /// Returns the plan as JSON, with each write's document before and after on request.
+    /// Returns the plan as JSON. With `documents`, each write has its document before and after.
     pub fn json_with(&self, documents: bool) -> Value {
         let of_part = |(heading, plan): &(&str, WritePlan)| {
             let mut part = json!(plan);
@@ -129,12 +129,12 @@ impl ClusterPlan {
             "complete": self.is_complete(),
             "changes": self.has_changes(),
             "parts": self.parts.iter().map(of_part).collect::<serde_json::Map<_, _>>(),
-            "skipped": self.skipped.iter().map(|(heading, why)| json!({"part": heading, "reason": why})).collect::<Vec<_>>(),
+            "skipped": self.skipped.iter().map(|(heading, reason)| json!({"part": heading, "reason": reason})).collect::<Vec<_>>(),
         })
     }
 }
 
-/// Collects the plans of the controllers, one after the other. A part may use all time but what is reserved for the parts after it.
+/// Collects the plans of the controllers, one after the other. A part may use all time that is not reserved for later parts.
 pub(crate) async fn plan_cluster(state: &ManagerState, request: &ClusterPlanRequest) -> ClusterPlan {
     let mut plan = ClusterPlan::default();
     if let Some(mismatch) = provider_mismatch(&state.nodes.list(), state.provider.provider_name()) {
@@ -187,8 +187,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_of_another_cloud_alone_are_another_cluster() {
-        for (ids, is_told) in [
+    fn only_foreign_nodes_are_a_provider_mismatch() {
+        for (ids, is_mismatch) in [
             (&[][..], false),
             (&[""], false),
             (&["azure:///a"], false),
@@ -200,7 +200,7 @@ mod tests {
                 Arc::new(serde_json::from_value::<Node>(json!({"metadata": {}, "spec": {"providerID": id}})).unwrap())
             };
             let nodes: Vec<_> = ids.iter().map(node).collect();
-            assert_eq!(provider_mismatch(&nodes, "azure").is_some(), is_told, "{ids:?}");
+            assert_eq!(provider_mismatch(&nodes, "azure").is_some(), is_mismatch, "{ids:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Differences between two documents, one line for each value. Pure.
+//! Differences between two documents, one line per value. Pure.
 //!
 //! In: a document before and after. Out: `~ path: old → new`, `+ path: value`, `- path: value`. Entries of lists are matched
 //! by their names, if they have any.
@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::runtime::text::{excerpt, one_line};
 
-/// Longest value that is shown.
-const LONGEST: usize = 120;
+/// Maximum length of a printed value.
+const MAX_VALUE: usize = 120;
 
 /// Returns every difference, in the order of the keys.
 pub(super) fn differences(before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
@@ -51,7 +51,7 @@ fn by_name(items: &[Value]) -> Map<String, Value> {
 }
 
 fn shown(value: &Value) -> String {
-    excerpt(&one_line(&value.to_string()), LONGEST)
+    excerpt(&one_line(&value.to_string()), MAX_VALUE)
 }
 
 #[cfg(test)]

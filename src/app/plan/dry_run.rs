@@ -1,6 +1,6 @@
-//! The work of a manager with `--dry-run`: plans again and again, and reports what differs.
+//! Loop of a manager with `--dry-run`, which plans periodically and reports the differences.
 //!
-//! In: what the process watches. Out: a report for `/reportz`, the gauge `cloud_controller_manager_planned_writes`, a line in the log for
+//! In: the state of the manager. Out: a report for `/reportz`, the gauge `cloud_controller_manager_planned_writes`, and a log line for
 //! everything that enters or leaves the plan.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{app::manager_state::ManagerState, metrics::Metrics, runtime::clock::Clock};
 
-/// Time between two plans.
+/// Delay between two plans.
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Kinds that the gauge has from the start.
@@ -29,7 +29,7 @@ const KINDS: [&str; 9] = [
     "unread",
 ];
 
-/// Shared by the loop and the page.
+/// Reports that the loop and the page share.
 pub(crate) struct DryRunReports {
     tracker: Mutex<ReportTracker>,
     clock: Clock,
@@ -40,7 +40,7 @@ impl DryRunReports {
         Arc::new(Self { tracker: Mutex::default(), clock })
     }
 
-    /// Sets how old what plans are made from may be, before the first of them.
+    /// Sets the maximum age of the data of plans, before the first plan.
     fn begin(&self, cache_age: Duration) {
         *self.tracker.lock() = ReportTracker::with_cache_age(cache_age);
     }
@@ -50,7 +50,7 @@ impl DryRunReports {
         self.tracker.lock().report(self.clock.wall())
     }
 
-    /// Takes a plan. Returns what of it is older than the caches.
+    /// Records a plan and logs its changes. Returns the part of it that is older than the caches.
     fn observe(&self, plan: ClusterPlan) -> ClusterPlan {
         let (mut tracker, now) = (self.tracker.lock(), self.clock.wall());
         let (changes, settled) = (tracker.observe(plan, now), tracker.settled(now));
@@ -63,7 +63,7 @@ impl DryRunReports {
 
 /// Plans until the task is dropped.
 pub(crate) async fn run(state: Arc<ManagerState>, reports: Arc<DryRunReports>, metrics: Arc<Metrics>) {
-    tracing::warn!("shadow mode (--dry-run): nothing is written and no lease is campaigned for");
+    tracing::warn!("shadow mode (--dry-run): nothing is written, and no lease is acquired");
     state.ready_to_plan().await;
     reports.begin(state.provider.cache_age());
     loop {

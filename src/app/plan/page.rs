@@ -1,9 +1,8 @@
-//! The page `/planz`: the plan for one Service, or for the cluster. And `/reportz`, the report of a manager with
-//! `--dry-run`.
+//! Pages `/planz`, the plan for one Service or for the cluster, and `/reportz`, the report of a manager with `--dry-run`.
 //!
-//! In: the state that the process watches, and the subject. Out: the plan as text, or the reason why there is none. Nothing
-//! is written, so that every replica responds, leading or not. A page is bounded in time, in bytes, in Services, and in Nodes
-//! that are looked up; the next page of Services continues where it ends.
+//! In: the state of the manager, and the subject. Out: the plan as text, or the reason why there is none. Nothing is written, so
+//! every replica can respond, leading or not. A page is bounded in time, bytes, Services and lookups of Nodes; the next page of
+//! Services continues where it ends.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,19 +22,19 @@ use crate::{
     serving::{PlanError, PlanKind, PlanRequest, Planner},
 };
 
-/// The response of a manager that has nothing to report.
+/// Response of a manager without `--dry-run`, which has no report.
 pub(crate) const NO_REPORT: &str = "no report: this manager writes";
 
 /// Time limit of a plan: less than the secure port waits for a response.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(90);
-/// Services of one page.
+/// Maximum number of Services on a page.
 const MAX_SERVICES: usize = 100;
-/// Bytes of a section, of which a page has at most six: each page is held in memory.
+/// Maximum number of bytes of a section. A page has at most six sections, and is held in memory.
 const MAX_SECTION: usize = 128 * 1024;
-/// Bytes of a line: what it omits must not keep the lines after it from being shown.
+/// Maximum number of bytes of a line, so that a long line leaves space for the next ones.
 const MAX_LINE: usize = 4 * 1024;
 
-/// Plans on this state.
+/// Returns the function that responds to requests for plans and reports, based on `state`.
 pub(crate) fn planner(state: &Arc<ManagerState>, reports: Option<&Arc<DryRunReports>>) -> Planner {
     let (state, reports) = (Arc::clone(state), reports.cloned());
     let permits = Arc::new(Semaphore::new(1));
@@ -46,8 +45,8 @@ pub(crate) fn planner(state: &Arc<ManagerState>, reports: Option<&Arc<DryRunRepo
                 PlanRequest::Report { json } => report(reports.as_deref(), json),
                 PlanRequest::Service(key) => plan_service(&state, key).await,
                 PlanRequest::Cluster { kind, after } => {
-                    // The plan of a whole cluster costs much: one at a time.
-                    let busy = "another plan of the cluster is being made: ask again in a moment";
+                    // Plans of a whole cluster are expensive, so one is made at a time.
+                    let busy = "another plan of the cluster is in progress; retry later";
                     let _permit = permits.try_acquire().map_err(|_| plan_error(503, busy.to_owned()))?;
                     plan_page(&state, kind, after.as_deref()).await
                 }
@@ -57,30 +56,30 @@ pub(crate) fn planner(state: &Arc<ManagerState>, reports: Option<&Arc<DryRunRepo
     })
 }
 
-/// Returns the report of a manager with `--dry-run`.
+/// Returns the report of a manager with `--dry-run`, or an error without one.
 fn report(reports: Option<&DryRunReports>, json: bool) -> Result<String, PlanError> {
     let Some(reports) = reports else {
         return Err(plan_error(404, format!("{NO_REPORT}; one with --dry-run reports")));
     };
     let Some(report) = reports.report() else {
-        return Err(plan_error(503, "not yet: the first plan is being made".to_owned()));
+        return Err(plan_error(503, "not yet: the first plan is in progress".to_owned()));
     };
     Ok(if json { report.json.to_string() } else { report.text })
 }
 
-/// Plans for one Service. `key`: `namespace/name`.
+/// Plans for the Service with the key `namespace/name`.
 async fn plan_service(state: &ManagerState, key: String) -> Result<String, PlanError> {
     can_plan(state)?;
     if state.services.is_none() {
-        return Err(plan_error(501, "the controller of Services does not run here".to_owned()));
+        return Err(plan_error(501, "the service controller does not run in this process".to_owned()));
     }
     if !state.has_service(&key) {
-        return Err(plan_error(404, format!("there is no Service {key}")));
+        return Err(plan_error(404, format!("Service {key} does not exist")));
     }
     let scope = ServiceScope::Only(BTreeSet::from([key]));
     let deadline = Instant::now() + PLAN_TIMEOUT;
     let plan = plan_cluster(state, &ClusterPlanRequest { kind: Some(PlanKind::Services), scope, deadline }).await;
-    let text = shown(&plan);
+    let text = format_page(&plan);
     match (plan.is_complete(), plan.has_refusals()) {
         (false, _) => Err(plan_error(502, text)),
         (true, true) => Err(plan_error(422, text)),
@@ -88,7 +87,7 @@ async fn plan_service(state: &ManagerState, key: String) -> Result<String, PlanE
     }
 }
 
-/// Plans for the cluster, of whose Services only the first after `after`.
+/// Plans for the cluster. Of the Services, it covers only the next ones after the key `after`.
 async fn plan_page(state: &ManagerState, kind: Option<PlanKind>, after: Option<&str>) -> Result<String, PlanError> {
     can_plan(state)?;
     let keys = service_keys(state);
@@ -96,10 +95,10 @@ async fn plan_page(state: &ManagerState, kind: Option<PlanKind>, after: Option<&
     let (page, omitted) = rest.split_at(rest.len().min(MAX_SERVICES));
     let scope = ServiceScope::Only(page.iter().cloned().collect());
     let deadline = Instant::now() + PLAN_TIMEOUT;
-    let text = shown(&plan_cluster(state, &ClusterPlanRequest { kind, scope, deadline }).await);
+    let text = format_page(&plan_cluster(state, &ClusterPlanRequest { kind, scope, deadline }).await);
     Ok(match page.last() {
         Some(last) if !omitted.is_empty() && kind.is_none_or(|kind| kind == PlanKind::Services) => {
-            text + &format!("{} more Services are left out: see /planz?kind=services&after={last}\n", omitted.len())
+            text + &format!("{} more Services are omitted: see /planz?kind=services&after={last}\n", omitted.len())
         }
         _ => text,
     })
@@ -115,12 +114,12 @@ fn service_keys(state: &ManagerState) -> Vec<String> {
     keys
 }
 
-/// Prints the plan within the bounds of a page.
-fn shown(plan: &ClusterPlan) -> String {
+/// Formats the plan within the limits of a page.
+fn format_page(plan: &ClusterPlan) -> String {
     print::sections(plan, false).iter().map(|section| bounded(section)).collect::<String>() + &print::summary(plan) + "\n"
 }
 
-/// Returns as many lines as fit, each as far as it fits, and how many are omitted.
+/// Returns the lines that fit, each truncated, and a line with the number of omitted ones.
 fn bounded(section: &str) -> String {
     let (mut text, mut count) = (String::new(), 0);
     for line in section.lines().map(|line| truncate(line, MAX_LINE)) {
@@ -132,16 +131,16 @@ fn bounded(section: &str) -> String {
     }
     match section.lines().count() - count {
         0 => text,
-        omitted => text + &format!("  {omitted} more lines are left out\n"),
+        omitted => text + &format!("  {omitted} more lines are omitted\n"),
     }
 }
 
-/// Checks that everything is there that a plan is made from.
+/// Checks that all inputs of a plan are ready.
 fn can_plan(state: &ManagerState) -> Result<(), PlanError> {
     let not_yet = |reason: &str| Err(plan_error(503, format!("not yet: {reason}")));
     match &*state.provider_ready.borrow() {
-        None => return not_yet("the cloud provider is being initialised"),
-        Some(Err(reason)) => return not_yet(&format!("cannot initialise the cloud provider: {reason}")),
+        None => return not_yet("the cloud provider is being initialized"),
+        Some(Err(reason)) => return not_yet(&format!("cannot initialize the cloud provider: {reason}")),
         Some(Ok(())) => {}
     }
     if state.services.as_ref().is_some_and(|services| !services.status().synced) || !state.nodes.status().synced {

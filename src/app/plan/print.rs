@@ -1,4 +1,4 @@
-//! Prints a [`ClusterPlan`] for people. Pure.
+//! Output of a [`ClusterPlan`] as text. Pure.
 //!
 //! In: the plan, and whether documents are compared. Out: text. Failed reads come first, so that an incomplete plan is not
 //! mistaken for a complete one.
@@ -8,15 +8,15 @@ use std::iter;
 use super::{cluster_plan::ClusterPlan, document_diff::differences};
 use crate::cloud_provider::{PlannedWrite, WritePlan};
 
-/// Reasons of a write that are printed on its line. More of them get a line each.
+/// Maximum number of reasons that are printed on the line of a write. More reasons get a line each.
 const REASONS_IN_LINE: usize = 3;
 
-/// Prints everything, part by part, and a last line that counts.
+/// Returns the whole plan as text, part by part, with a summary as the last line.
 pub fn text(plan: &ClusterPlan, with_documents: bool) -> String {
     sections(plan, with_documents).concat() + &summary(plan) + "\n"
 }
 
-/// Prints what could not be read, then each part with its heading.
+/// Returns the failed reads, then each part with its heading.
 pub(crate) fn sections(plan: &ClusterPlan, with_documents: bool) -> Vec<String> {
     let mut sections = Vec::new();
     if !plan.is_complete() {
@@ -52,7 +52,7 @@ fn lines_of(write: &PlannedWrite) -> Vec<String> {
     if write.reasons.len() <= REASONS_IN_LINE {
         return vec![write.to_string()];
     }
-    let head = format!("{}{}:", write.request(), write.on_whose_behalf());
+    let head = format!("{}{}:", write.request(), write.subject_suffix());
     iter::once(head).chain(write.reasons.iter().map(|reason| format!("  {reason}"))).collect()
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_incomplete_plan_says_so_first_and_does_not_call_anything_done() {
+    fn an_incomplete_plan_starts_with_its_failed_reads() {
         let unread = WritePlan::unread("the load balancers: HTTP 403");
         let plan = ClusterPlan { parts: vec![("Services", unread)], skipped: vec![("Routes", "switched off".to_owned())] };
         let text = text(&plan, false);
@@ -106,10 +106,10 @@ mod tests {
             before: Some(json!({"a": 1})),
             ..PlannedWrite::patch("service", "/x".to_owned(), "why", json!({"a": 2}))
         };
-        let gone = PlannedWrite { leftover: true, ..PlannedWrite::deletion("public_ip", "/y".to_owned(), "nobody's") };
-        let part = WritePlan { writes: vec![write, gone], ..WritePlan::default() };
+        let leftover = PlannedWrite { leftover: true, ..PlannedWrite::deletion("public_ip", "/y".to_owned(), "unused") };
+        let part = WritePlan { writes: vec![write, leftover], ..WritePlan::default() };
         let plan = ClusterPlan { parts: vec![("Services", part)], ..ClusterPlan::default() };
-        let expected = "Services\n  PATCH /x: why\n      ~ a: 1 → 2\n  DELETE /y: nobody's\n\
+        let expected = "Services\n  PATCH /x: why\n      ~ a: 1 → 2\n  DELETE /y: unused\n\
                         1 writes planned, 1 leftovers would be removed\n";
         assert_eq!(text(&plan, true), expected);
     }

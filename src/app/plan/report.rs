@@ -1,9 +1,9 @@
-//! Decides whether a shadow manager could take over. Pure.
+//! Decision whether a shadow manager could take over. Pure.
 //!
 //! In: consecutive plans, with their times. Out: a [`ReadinessReport`]: the planned writes, their ages, and the changes
-//! since the plan before. While another manager writes, differences appear and disappear, and caches of the cloud show them
-//! late: a difference counts after it is older than the caches. The text of a difference may change with each plan, so it also counts after
-//! its document has differed for twice as long.
+//! since the previous plan. While another manager writes, differences appear and disappear, and cached data of the cloud is
+//! outdated, so a difference counts only after it is older than the caches. The text of a difference may change with each plan,
+//! so it also counts after its document has differed for twice as long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,36 +26,36 @@ struct LineAge {
     subject_since: Timestamp,
 }
 
-/// Tracks consecutive plans and when each line first appeared.
+/// Tracker of consecutive plans and of the time when each line first appeared.
 #[derive(Debug, Default)]
 pub struct ReportTracker {
     plan: ClusterPlan,
-    /// Every line of the plan.
+    /// Lines of the plan with their ages.
     ages: BTreeMap<String, LineAge>,
     plans: u64,
     last: Option<Timestamp>,
     first: Option<Timestamp>,
-    /// Largest age of the data of a plan.
+    /// Maximum age of the data of a plan.
     cache_age: Duration,
 }
 
 /// Changes from one plan to the next.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PlanChanges {
-    /// Lines that the plan before did not have.
+    /// Lines that the previous plan did not have.
     pub appeared: Vec<String>,
-    /// Lines that are gone.
+    /// Lines of the previous plan that the current one does not have.
     pub removed: Vec<String>,
 }
 
 /// Current state of the comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadinessReport {
-    /// The summary and what differs, as text.
+    /// Summary and differences as text.
     pub text: String,
     /// Machine-readable form of the report.
     pub json: Value,
-    /// Whether a manager with this configuration would write nothing but remove leftovers.
+    /// Whether a manager with this configuration would only remove leftovers.
     pub is_ready: bool,
 }
 
@@ -65,7 +65,7 @@ impl ReportTracker {
         Self { cache_age, ..Self::default() }
     }
 
-    /// Takes a plan that was made at `now`.
+    /// Records a plan that was made at `now`, and returns its changes since the previous one.
     pub fn observe(&mut self, plan: ClusterPlan, now: Timestamp) -> PlanChanges {
         let subjects: BTreeMap<&str, Timestamp> =
             self.ages.values().map(|age| (age.subject.as_str(), age.subject_since)).collect();
@@ -85,7 +85,8 @@ impl ReportTracker {
         PlanChanges { appeared, removed }
     }
 
-    /// Returns the last plan without the differences that are not older than the caches. Refusals and what was not read do not depend on age.
+    /// Returns the last plan without the differences that are not older than the caches. Refusals and failed reads are kept,
+    /// whatever their age.
     pub fn settled(&self, now: Timestamp) -> ClusterPlan {
         let is_settled = |line: &str| self.ages.get(line).is_some_and(|age| self.counted_since(age, now).is_some());
         let mut plan = self.plan.clone();
@@ -175,11 +176,11 @@ mod tests {
     }
 
     fn removed(target: &str, leftover: bool) -> PlannedWrite {
-        PlannedWrite { leftover, ..PlannedWrite::deletion("public_ip", target.to_owned(), "nobody's") }
+        PlannedWrite { leftover, ..PlannedWrite::deletion("public_ip", target.to_owned(), "unused") }
     }
 
     #[test]
-    fn leftovers_do_not_hinder_a_switch_and_everything_else_does() {
+    fn only_leftovers_allow_a_switch() {
         let mut tracker = ReportTracker::default();
         assert_eq!(tracker.report(at(0)), None, "no plan yet");
         let mut verdict = |part: WritePlan| {
@@ -202,18 +203,18 @@ mod tests {
         tracker.observe(plan(WritePlan::default()), at(0));
         assert!(ready(&tracker, 1), "nothing differs");
         tracker.observe(plan(write()), at(60));
-        assert!(!ready(&tracker, 61), "it has not watched for long enough to tell");
+        assert!(!ready(&tracker, 61), "it has not watched for long enough");
         assert_eq!(tracker.settled(at(61)).writes().count(), 0);
         let text = tracker.report(at(605)).unwrap().text;
         assert!(text.starts_with("ready to switch: 0 writes") && text.contains("1 more differences are younger"), "{text}");
         assert!(!ready(&tracker, 660), "it is as old as the caches");
         assert_eq!(tracker.settled(at(660)).writes().count(), 1);
         tracker.observe(plan(WritePlan { refused: ["x".to_owned()].into(), ..WritePlan::default() }), at(661));
-        assert!(!ready(&tracker, 662), "a refusal counts at once");
+        assert!(!ready(&tracker, 662), "a refusal counts immediately");
     }
 
     #[test]
-    fn a_difference_whose_text_changes_counts() {
+    fn a_difference_with_changing_text_counts() {
         let mut tracker = ReportTracker::with_cache_age(Duration::from_secs(600));
         let mut is_ready = |second: i64| {
             let reason = format!("{second} rules are missing");
@@ -232,17 +233,17 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_and_goes_is_told_once_and_keeps_its_time() {
+    fn report_tracks_since_when_each_line_exists() {
         let mut tracker = ReportTracker::default();
-        let one = || WritePlan { writes: vec![removed("/a", true)], ..WritePlan::default() };
-        let line = "leftover: DELETE /a: nobody's".to_owned();
-        assert_eq!(tracker.observe(plan(one()), at(10)).appeared, std::slice::from_ref(&line));
-        assert_eq!(tracker.observe(plan(one()), at(70)), PlanChanges::default());
-        let told = tracker.report(at(100)).unwrap().text;
+        let leftover = || WritePlan { writes: vec![removed("/a", true)], ..WritePlan::default() };
+        let line = "leftover: DELETE /a: unused".to_owned();
+        assert_eq!(tracker.observe(plan(leftover()), at(10)).appeared, std::slice::from_ref(&line));
+        assert_eq!(tracker.observe(plan(leftover()), at(70)), PlanChanges::default());
+        let text = tracker.report(at(100)).unwrap().text;
         let expected = "ready to switch: 0 writes planned, 1 leftovers would be removed\n  \
-                        leftover: DELETE /a: nobody's (for 90 s)\n\
+                        leftover: DELETE /a: unused (for 90 s)\n\
                         plan 2 of this process, made 30 s ago; nothing was written\n";
-        assert_eq!(told, expected);
+        assert_eq!(text, expected);
         assert_eq!(tracker.observe(plan(WritePlan::default()), at(130)).removed, [line]);
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to end the process: signals on Unix; console events and the service control manager on Windows.
+//! Requests to end the process: signals on Unix; console events and stops of the service on Windows.
 
 use std::io;
 
@@ -7,7 +7,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(windows)]
 use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_shutdown};
 
-/// Listens from its creation on. Windows ends the process a few seconds after an event of closing or shutdown.
+/// Listener for requests to end the process, from its creation on.
+///
+/// Windows kills the process a few seconds after a close or shutdown event.
 pub(super) struct TerminationRequests {
     #[cfg(unix)]
     signals: (Signal, Signal),

@@ -1,4 +1,4 @@
-//! Windows service (`--windows-service`): reports to the service control manager that the program runs, and ends it on
+//! Windows service (`--windows-service`): reports the state of the program to the service control manager, and stops it on
 //! request.
 //!
 //! Upstream: `k8s.io/kubernetes/pkg/windows/service`, whose name for the service is kept.
@@ -23,7 +23,7 @@ pub(super) static STOP: Notify = Notify::const_new();
 
 type Work = Box<dyn FnOnce() -> ExitCode + Send>;
 
-/// The work of the service, for the thread on which the service control manager starts it.
+/// Work of the service, for the thread that the service control manager starts.
 static WORK: Mutex<Option<Work>> = Mutex::new(None);
 /// Exit code of the work.
 static ENDED: Mutex<Option<ExitCode>> = Mutex::new(None);

@@ -1,4 +1,4 @@
-//! Finds the holder of the lease, and its pod.
+//! Lookup of the lease's holder and its pod.
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{
@@ -14,10 +14,10 @@ use crate::runtime::client::with_causes;
 /// Part of the name of a manager's container, in the manifests and charts of both programs.
 const CONTAINER: &str = "cloud-controller-manager";
 
-/// Most pods that are looked through.
-const MOST_PODS: u32 = 1000;
+/// Maximum number of pods that are searched.
+const MAX_PODS: u32 = 1000;
 
-/// A pod of a manager, and the port that it serves.
+/// Pod of a manager, and the port that it serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LeaderPod {
     pub(super) name: String,
@@ -45,7 +45,7 @@ pub(super) async fn pod(client: &Client, namespace: &str, holder: &str, port: u1
 
 /// Lists the pods as untyped values: few of their fields are read, and their type is the largest of Kubernetes.
 async fn pods(client: &Client, namespace: &str) -> Result<Vec<Value>, kube::Error> {
-    let request = Request::new(Pod::url_path(&(), Some(namespace))).list(&ListParams::default().limit(MOST_PODS));
+    let request = Request::new(Pod::url_path(&(), Some(namespace))).list(&ListParams::default().limit(MAX_PODS));
     let request = request.map_err(|error: request::Error| kube::Error::BuildRequest(error))?;
     let mut list = client.request::<Value>(request).await?;
     match list["items"].take() {

@@ -1,6 +1,6 @@
 //! Service or Node in the API server, with its events.
 //!
-//! In: its name. Out: facts and events in the view, or a line about a failed read.
+//! In: the name of the object. Out: facts and events in the view, or a line about a failed read.
 
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::{Api, Client, api::ListParams};
@@ -13,9 +13,10 @@ use crate::{
     runtime::client::with_causes,
 };
 
-/// Largest number of events that are read and shown.
-const MOST_EVENTS: u32 = 500;
-const SHOWN_EVENTS: usize = 20;
+/// Maximum number of events that are read.
+const MAX_READ_EVENTS: u32 = 500;
+/// Maximum number of events that are shown.
+const MAX_SHOWN_EVENTS: usize = 20;
 
 pub(super) async fn collect(client: &Client, subject: &StatusSubject, view: &mut StatusView) {
     let (kind, namespace, name, read) = match subject {
@@ -80,11 +81,11 @@ fn list(items: &[String]) -> String {
 /// Returns the latest events, oldest first.
 async fn events(client: &Client, kind: &str, namespace: &str, name: &str) -> Result<Vec<EventView>, String> {
     let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
-    let params = ListParams::default().fields(&selector).limit(MOST_EVENTS);
+    let params = ListParams::default().fields(&selector).limit(MAX_READ_EVENTS);
     let listed = Api::<Event>::namespaced(client.clone(), namespace).list(&params).await;
     let mut events: Vec<EventView> = listed.map_err(|error| with_causes(&error))?.items.into_iter().map(event).collect();
     events.sort_by(|left, right| left.at.cmp(&right.at));
-    Ok(events.split_off(events.len().saturating_sub(SHOWN_EVENTS)))
+    Ok(events.split_off(events.len().saturating_sub(MAX_SHOWN_EVENTS)))
 }
 
 fn event(event: Event) -> EventView {

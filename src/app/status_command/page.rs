@@ -1,6 +1,6 @@
-//! Pages of a manager: of the leader's pod through the API server, or of an address.
+//! Reads of a manager's pages, from the leader's pod through the API server, or from an address.
 //!
-//! In: the source. Out: the origin of the page, and its text; or the reason why it could not be read, with a remedy.
+//! In: the source. Out: origin and text of the page, or the reason why it could not be read, with a remedy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 /// Path of the page.
 const PATH: &str = "/statusz?format=json";
 
-/// Longest wait for an answer.
+/// Maximum wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the origin and the content of the status page.
@@ -34,7 +34,7 @@ pub(super) async fn status(
     let (source, text) = text(client, options, lease, PATH).await?;
     let page = serde_json::from_str(&text).and_then(|page| serde_json::from_value(cleaned(page)));
     let page = page.map_err(|error| {
-        format!("{source}: the answer is not the status page of this program, or of another version: {error}")
+        format!("{source}: the response is not the status page of this program, or it is of another version: {error}")
     })?;
     Ok((source, page))
 }
@@ -52,8 +52,8 @@ pub(super) async fn text(
         let text = fetch(&request_client, page).await.map_err(|error| of_url(with_causes(&error)))?;
         return Ok((url.url.to_string(), text));
     }
-    let client = client.ok_or("there is no way to the API server; --url names a manager")?;
-    let holder = lease.and_then(|lease| lease.holder.as_deref()).ok_or("nobody is known to lead; --url names a manager")?;
+    let client = client.ok_or("no connection to the API server; name a manager with --url")?;
+    let holder = lease.and_then(|lease| lease.holder.as_deref()).ok_or("no leader found; name a manager with --url")?;
     let namespace = &options.lease.0;
     let pod = leader::pod(client, namespace, holder, options.port).await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/https:{}:{}/proxy{page}", pod.name, pod.port);
@@ -65,7 +65,7 @@ async fn fetch(client: &Client, path: &str) -> Result<String, kube::Error> {
     let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     match tokio::time::timeout(TIMEOUT, client.request_text(request)).await {
         Ok(body) => body,
-        Err(_) => Err(kube::Error::Service(format!("no answer within {TIMEOUT:?}").into())),
+        Err(_) => Err(kube::Error::Service(format!("no response within {TIMEOUT:?}").into())),
     }
 }
 
@@ -91,20 +91,20 @@ fn config(url: &StatusUrl) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Returns an error message with a remedy. The API server's proxy passes no credentials on, so the pod sees an anonymous
-/// caller.
+/// Returns an error message with a remedy. The API server's proxy does not pass credentials on, so the pod gets an anonymous
+/// request.
 fn explained(error: &kube::Error, namespace: &str, pod: &leader::LeaderPod) -> String {
     let message = with_causes(error);
     let is_refused = matches!(error, kube::Error::Api(status) if [401, 403].contains(&status.code));
     let port = pod.port;
     let instead = format!(
-        "run `kubectl -n {namespace} port-forward pod/{} {port}` and give --url https://localhost:{port} --token-file FILE \
+        "run `kubectl -n {namespace} port-forward pod/{} {port}` and set --url https://localhost:{port} --token-file FILE \
          --insecure-skip-tls-verify",
         pod.name
     );
     match (is_refused, message.contains("pods/proxy")) {
         (true, true) => format!("{message}; the right to get pods/proxy is missing, or {instead}"),
-        (true, false) => format!("{message}; the API server's proxy brings no credentials to the pod: {instead}"),
+        (true, false) => format!("{message}; the API server's proxy passes no credentials to the pod: {instead}"),
         (false, _) => format!("pod {namespace}/{} on port {port}: {message}", pod.name),
     }
 }

@@ -1,17 +1,17 @@
-//! A [`StatusView`] for people. Pure.
+//! Output of a [`StatusView`] as text. Pure.
 //!
-//! In: what was found. Out: text in columns. What could not be seen comes first.
+//! In: the findings. Out: text in columns. Failed reads come first.
 
 use super::view::{LeaseView, StatusView};
 use crate::cli::VERSION;
 
-/// Most rows of a table.
-const MOST_ROWS: usize = 200;
+/// Maximum number of rows of a table.
+const MAX_ROWS: usize = 200;
 
 pub(super) fn text(view: &StatusView) -> String {
     let mut text = String::new();
     if !view.unseen.is_empty() {
-        text += "INCOMPLETE: this could not be seen:\n";
+        text += "INCOMPLETE: this could not be read:\n";
         text.extend(view.unseen.iter().map(|line| format!("  {line}\n")));
     }
     if let Some(lease) = &view.lease {
@@ -31,7 +31,7 @@ pub(super) fn text(view: &StatusView) -> String {
             };
             text += &table("Events", ["TIME", "TYPE", "REASON", "COUNT", "MESSAGE"], object.events.iter().map(event));
         }
-        None if view.source.is_none() => text += "Controllers: not seen\n",
+        None if view.source.is_none() => text += "Controllers: not read\n",
         None => {
             let rows = view
                 .controllers
@@ -48,9 +48,9 @@ pub(super) fn text(view: &StatusView) -> String {
         text += &table("Waiting", ["KEY", "CONTROLLER", "STATE", "FAILURES", "REASON"], rows);
         let rows = view.drift.iter().map(|row| {
             let about = if row.about.is_empty() { "-" } else { &row.about };
-            [row.found.to_string(), about.to_owned(), row.outcome.as_str().to_owned(), row.what.clone()]
+            [row.found.to_string(), about.to_owned(), row.outcome.as_str().to_owned(), row.detail.clone()]
         });
-        text += &table("Changed by somebody else", ["FOUND", "NAME", "OUTCOME", "WHAT"], rows);
+        text += &table("External changes", ["FOUND", "NAME", "OUTCOME", "WHAT"], rows);
     }
     text
 }
@@ -74,7 +74,7 @@ fn table<const N: usize>(heading: &str, names: [&str; N], rows: impl Iterator<It
     if rows.is_empty() {
         return format!("{heading}: none\n");
     }
-    let shown = rows.iter().take(MOST_ROWS).map(|row| row.each_ref().map(String::as_str));
+    let shown = rows.iter().take(MAX_ROWS).map(|row| row.each_ref().map(String::as_str));
     let all: Vec<[&str; N]> = std::iter::once(names).chain(shown).collect();
     let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: [usize; N] = std::array::from_fn(width);
@@ -83,8 +83,8 @@ fn table<const N: usize>(heading: &str, names: [&str; N], rows: impl Iterator<It
         format!("  {}\n", cells.join("  ").trim_end())
     };
     let mut text = format!("{heading}\n{}", all.iter().map(line).collect::<String>());
-    if rows.len() > MOST_ROWS {
-        text += &format!("  and {} more; -o json has all\n", rows.len() - MOST_ROWS);
+    if rows.len() > MAX_ROWS {
+        text += &format!("  and {} more; -o json has all\n", rows.len() - MAX_ROWS);
     }
     text
 }

@@ -13,7 +13,7 @@ use crate::{
     status::{ControllerStatus, DriftNote, DriftedService, ManagerStatus, ProviderState, UnsettledKey},
 };
 
-/// Longest text of a cell.
+/// Maximum length of a cell's text.
 const LONGEST: usize = 1000;
 
 /// Lease of the election.
@@ -22,20 +22,20 @@ const LONGEST: usize = 1000;
 pub(super) struct LeaseView {
     pub(super) holder: Option<String>,
     pub(super) renewed_seconds_ago: Option<i64>,
-    /// Whether it has a holder that renewed it in time.
+    /// Whether the lease has a holder that renewed it in time.
     pub(super) is_held: bool,
 }
 
-/// A controller of the page.
+/// Controller on the status page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct ControllerView {
     pub(super) name: String,
-    /// `running`, or why not.
+    /// State: `running`, or the reason why not.
     pub(super) state: String,
     pub(super) waiting: usize,
 }
 
-/// A key that waits, runs or fails.
+/// Key of a work queue that waits, runs or fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct WaitingView {
     pub(super) controller: String,
@@ -45,7 +45,7 @@ pub(super) struct WaitingView {
     pub(super) reason: String,
 }
 
-/// Event of the shown object.
+/// Event about the shown object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct EventView {
     pub(super) at: Option<String>,
@@ -61,7 +61,7 @@ pub(super) struct EventView {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectView {
     pub(super) facts: Vec<(&'static str, String)>,
-    /// Whether the manager has nothing left to do for it.
+    /// Whether the manager has no pending work for the object.
     pub(super) is_ready: bool,
     pub(super) events: Vec<EventView>,
 }
@@ -99,32 +99,32 @@ impl ObjectView {
 }
 
 impl StatusView {
-    /// Notes that something could not be read.
+    /// Records that `subject` could not be read.
     pub(super) fn unseen(&mut self, subject: &str, reason: &str) {
         self.unseen.push(clean(&format!("{subject}: {reason}")));
     }
 
     /// Records that the object does not exist.
     pub(super) fn missing(&mut self, kind: &str, name: &str) {
-        self.unseen.push(clean(&format!("there is no {kind} {name}")));
+        self.unseen.push(clean(&format!("{kind} {name} does not exist")));
     }
 
-    /// Takes what a page says.
-    pub(super) fn take_page(&mut self, source: &str, page: &ManagerStatus) {
+    /// Adds the content of a status page.
+    pub(super) fn add_page(&mut self, source: &str, page: &ManagerStatus) {
         let Some(leading) = page.leading else {
-            return self.unseen(source, "the answer is not the status page of this program");
+            return self.unseen(source, "the response is not the status page of this program");
         };
         (self.source, self.leading) = (Some(source.to_owned()), Some(leading));
         if !leading {
-            self.unseen(source, "this replica does not lead; what waits is known to the leader");
+            self.unseen(source, "this replica does not lead; only the leader knows the pending work");
         }
         self.version = Some(page.version.clone()).filter(|version| !version.is_empty());
-        page.controllers.iter().for_each(|controller| self.take_controller(controller));
+        page.controllers.iter().for_each(|controller| self.add_controller(controller));
         let skipped = page.not_running.iter().map(|(name, reason)| (name, format!("not run: {reason}")));
         self.controllers.extend(skipped.map(|(name, state)| ControllerView { name: name.clone(), state, waiting: 0 }));
         self.drift.extend(page.drift().into_iter().cloned());
         let drifted = page.load_balancers().into_iter().flat_map(|balancers| &balancers.drift.services);
-        self.waiting.extend(drifted.map(|(key, service)| left_drift(key, service)));
+        self.waiting.extend(drifted.map(|(key, service)| unrepaired_drift(key, service)));
         let cloud = &page.cloud_provider;
         let state = cloud.state.iter().filter(|state| **state != ProviderState::Initialized).map(ToString::to_string);
         self.problems.extend(state.chain(cloud.problem.clone()).map(|problem| format!("cloud provider: {problem}")));
@@ -140,7 +140,7 @@ impl StatusView {
         }
     }
 
-    fn take_controller(&mut self, controller: &ControllerStatus) {
+    fn add_controller(&mut self, controller: &ControllerStatus) {
         let ControllerStatus { name, problem, unsettled, .. } = controller;
         self.waiting.extend(unsettled.iter().map(|row| waiting(name, row)));
         self.problems.extend(problem.iter().map(|problem| format!("{name}: {problem}")));
@@ -148,7 +148,7 @@ impl StatusView {
         self.controllers.push(ControllerView { name: name.clone(), state, waiting: unsettled.len() });
     }
 
-    /// Drops rows about anything else.
+    /// Removes the rows that are not about `subject`.
     pub(super) fn keep_only(&mut self, subject: &StatusSubject) {
         let key = match subject {
             StatusSubject::Manager => return,
@@ -190,14 +190,14 @@ fn waiting(controller: &str, row: &UnsettledKey) -> WaitingView {
 }
 
 /// Returns the row of a Service whose external changes are not repaired.
-fn left_drift(key: &str, service: &DriftedService) -> WaitingView {
+fn unrepaired_drift(key: &str, service: &DriftedService) -> WaitingView {
     let due = service.repair_after.as_ref().map(|due| format!("repaired after {due}"));
-    let state = due.unwrap_or_else(|| "left (driftPolicy: report)".to_owned());
-    let reason = clean(&format!("somebody else changed {}", service.documents.join(", ")));
+    let state = due.unwrap_or_else(|| "not repaired (driftPolicy: report)".to_owned());
+    let reason = clean(&format!("changed externally: {}", service.documents.join(", ")));
     WaitingView { controller: "cloud provider".to_owned(), key: key.to_owned(), state, failures: 0, reason }
 }
 
-/// Returns a page of another program with all its texts cleaned.
+/// Returns a page with all its texts cleaned, because its source is not trusted.
 pub(super) fn cleaned(value: Value) -> Value {
     match value {
         Value::String(text) => clean(&text).into(),

@@ -1,4 +1,4 @@
-//! Files as a compressed archive, `.tar.gz`. Pure.
+//! Compressed archive of files, `.tar.gz`. Pure.
 //!
 //! In: names and texts. Out: bytes. Format: POSIX.1-1988 `ustar`, which every `tar` reads.
 
@@ -10,7 +10,7 @@ const BLOCK: usize = 512;
 /// Position of the checksum in the header.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// Returns the compressed archive. `time`: seconds since 1970 for every file.
+/// Returns the compressed archive. `time` is the modification time of every file, in seconds since 1970.
 pub(super) fn compressed(files: &[(String, String)], time: u64) -> std::io::Result<Vec<u8>> {
     let mut archive = GzEncoder::new(Vec::new(), Compression::default());
     for (name, text) in files {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_systems_tar_reads_it() {
+    fn the_systems_tar_reads_the_archive() {
         let files = [("b/a.txt".to_owned(), "x".repeat(1_000)), ("b/empty".to_owned(), String::new())];
         let folder = tempfile::tempdir().unwrap();
         let mut tar =

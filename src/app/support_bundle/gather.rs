@@ -1,6 +1,7 @@
-//! The files of the bundle, before anything is taken out of them.
+//! Files of the bundle, before they are redacted.
 //!
-//! In: a manager's configuration. Out: a text for each file, or why it cannot be had. Nothing is redacted here, and nothing is written.
+//! In: a manager's configuration. Out: a text for each file, or the reason why it is missing. Nothing is redacted here, and nothing is
+//! written.
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -18,8 +19,9 @@ use crate::{
     runtime::client::with_causes,
 };
 
-/// Most pages of a kind, and objects of a page.
-const MOST_PAGES: usize = 20;
+/// Maximum number of pages of a kind.
+const MAX_PAGES: usize = 20;
+/// Number of objects per page.
 const PAGE: u32 = 500;
 
 /// Pages of a manager, and their files.
@@ -34,7 +36,7 @@ const PAGES: [(&str, &str); 8] = [
     ("metrics.txt", "/metrics"),
 ];
 
-/// Variables that say how the cloud is reached.
+/// Environment variables that affect connections.
 const VARIABLES: [&str; 9] = [
     "HTTPS_PROXY",
     "https_proxy",
@@ -47,10 +49,10 @@ const VARIABLES: [&str; 9] = [
     "KUBECONFIG",
 ];
 
-/// A file's name, and its text or why there is none.
+/// Name of a file, and its text or the reason why it is missing.
 pub(super) type GatheredFile = (&'static str, Result<String, String>);
 
-/// Files, and secrets that have to be taken out of them.
+/// Files, and secrets that must be removed from them.
 pub(super) struct GatheredFacts {
     pub(super) files: Vec<GatheredFile>,
     pub(super) secrets: Vec<String>,
@@ -63,7 +65,7 @@ pub(super) async fn everything(registry: &Registry, options: &SupportBundleOptio
     gather(registry, options, client, &environment, doctor::examine(registry, diagnose).await).await
 }
 
-/// Gathers the facts with another client and environment. `examination`: what doctor has found.
+/// Gathers the facts with this client and environment. `examination` has doctor's findings.
 pub(super) async fn gather(
     registry: &Registry,
     options: &SupportBundleOptions,
@@ -73,14 +75,14 @@ pub(super) async fn gather(
 ) -> GatheredFacts {
     let manager = &options.diagnose.manager;
     let Examination { findings, orphans } = examination;
-    let request = doctor::request(&manager.cloud, client.clone().ok(), doctor::ClusterFacts::unseen("not asked for"));
+    let request = doctor::request(&manager.cloud, client.clone().ok(), doctor::ClusterFacts::unread("not requested"));
     let mut secrets = secrets::secret_values(options, environment);
     let configuration = match registry.diagnostics(&manager.cloud.provider) {
         Some(provider) => {
             secrets.extend(provider.secrets(&request).await);
             Ok(check_config::text(&provider.check(&request, false, false).await))
         }
-        None => Err("the cloud provider shows no configuration".to_owned()),
+        None => Err("the cloud provider does not show its configuration".to_owned()),
     };
     let variables = environment.iter().filter(|(name, _)| VARIABLES.contains(&name.as_str()));
     let mut files: Vec<GatheredFile> = vec![
@@ -116,20 +118,21 @@ fn lines<'a>(pairs: impl IntoIterator<Item = &'a (String, String)>) -> String {
     pairs.into_iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
-/// Lists objects page by page, so that only the shown fields are kept. Returns a file, and the reason if it is incomplete: pages from
-/// before a failure are kept.
+/// Lists objects page by page, so that only the shown fields are in memory.
+///
+/// Returns a file, and the reason if it is incomplete. The pages before a failure are kept.
 async fn listed<K>(name: &'static str, api: &Api<K>, show: impl Fn(&K) -> Option<Value>) -> Vec<GatheredFile>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {
     let (mut shown, mut count, mut page) = (Vec::new(), 0, ListParams::default().limit(PAGE));
-    let mut left_out = None;
-    for number in 1..=MOST_PAGES {
+    let mut omission = None;
+    for number in 1..=MAX_PAGES {
         let listed = match api.list(&page).await {
             Ok(listed) => listed,
             Err(error) if number == 1 => return vec![(name, Err(with_causes(&error)))],
             Err(error) => {
-                left_out = Some(format!("all after the first {count} are left out: {}", with_causes(&error)));
+                omission = Some(format!("all after the first {count} are omitted: {}", with_causes(&error)));
                 break;
             }
         };
@@ -137,15 +140,15 @@ where
         shown.extend(listed.items.iter().filter_map(&show));
         match listed.metadata.continue_.filter(|next| !next.is_empty()) {
             None => break,
-            Some(next) if number < MOST_PAGES => page = page.continue_token(&next),
-            Some(_) => left_out = Some(format!("only the first {count} were looked at; all others are left out")),
+            Some(next) if number < MAX_PAGES => page = page.continue_token(&next),
+            Some(_) => omission = Some(format!("only the first {count} were read; all others are omitted")),
         }
     }
     let file = (name, Ok(format!("{:#}\n", json!(shown))));
-    [file].into_iter().chain(left_out.map(|reason| (name, Err(reason)))).collect()
+    [file].into_iter().chain(omission.map(|reason| (name, Err(reason)))).collect()
 }
 
-/// Returns the object without fields that only the API server needs, and copies of whole objects.
+/// Returns the object without fields that only the API server needs, and without copies of whole objects.
 fn bare<K: Serialize>(object: &K) -> Option<Value> {
     let mut shown = json!(object);
     if let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,16 +1,16 @@
-//! Takes secrets out of a text. Pure.
+//! Redaction of secrets in a text. Pure.
 //!
-//! In: any text, and secrets that are known by their values. Out: the same text with `[redacted]` in their places. What is not known by its
-//! value is known by its form or by the word before it: private keys, tokens, passwords in URLs, values of fields and parameters that are
-//! called `secret`, `password`, `token` and the like, and keys in base64. Too much is taken out rather than too little.
+//! In: any text, and the values of known secrets. Out: the text with `[redacted]` in their places. Other secrets are recognized by
+//! their form or by the word before them: private keys, tokens, passwords in URLs, values of fields and parameters with names such as
+//! `secret`, `password` or `token`, and keys in base64. In case of doubt, a text is redacted.
 
 const REDACTED: &str = "[redacted]";
 
-/// Known values that are shorter are no secrets, and would hit other words.
+/// Minimum length of a known secret. Shorter values would match other words.
 const SHORTEST_SECRET: usize = 5;
-/// Words of the alphabet of base64 that are as long are keys or certificates.
+/// Length above which a word in the alphabet of base64 is a key or a certificate.
 const LONGEST_WORD: usize = 180;
-/// Keys in base64 are as long: 24 bytes. Azure's have 32 or 64.
+/// Minimum length of a key in base64, which is 24 bytes. Azure's keys have 32 or 64 bytes.
 const SHORTEST_KEY: usize = 32;
 
 /// Words in names whose values are secret.
@@ -36,9 +36,9 @@ const SECRET_WORDS: [&str; 18] = [
 ];
 /// Names that are secret as a whole: parameters of signed URLs.
 const SECRET_NAMES: [&str; 3] = ["sig", "code", "assertion"];
-/// Endings of names whose values are secret when they look like keys: `primaryKey`, and `sig` after an `&` that JSON wrote as `\u0026`.
+/// Endings of names whose values are secret if they have the form of a key: `primaryKey`, and `sig` after an `&` that JSON wrote as `\u0026`.
 const KEY_ENDINGS: [&str; 2] = ["key", "sig"];
-/// Endings of names that only say where a secret is, or how many there are.
+/// Endings of names whose values are locations or numbers of secrets.
 const HARMLESS_ENDINGS: [&str; 11] =
     ["file", "path", "name", "namespace", "endpoint", "audience", "type", "seconds", "count", "source", "plugin"];
 /// Values that reveal nothing about a secret.
@@ -54,7 +54,7 @@ pub(super) fn redacted(text: &str, secrets: &[String]) -> String {
     text.split_inclusive('\n').map(|line| without_tokens(&without_named(&without_user_info(line)))).collect()
 }
 
-/// Replaces secret values, also as JSON and URLs encode them. Longer ones first: one may be a part of another.
+/// Replaces secret values, also in their encodings of JSON and URLs. Longer values come first, because they may contain others.
 fn without_secret_values(text: &str, secrets: &[String]) -> String {
     let mut forms: Vec<String> = Vec::new();
     for secret in secrets.iter().map(|secret| secret.trim()).filter(|secret| secret.len() >= SHORTEST_SECRET) {
@@ -74,7 +74,7 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// Removes private keys from their first to their last line; to the end of the text if they are cut.
+/// Removes private keys from their first to their last line, or to the end of the text if the last line is missing.
 fn without_private_keys(text: &str) -> String {
     let (mut clean, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(PEM_BEGIN) {
@@ -168,8 +168,8 @@ fn without_flag_values(text: &str) -> String {
     clean + rest
 }
 
-/// Returns the length up to the quotation mark that closes what the last one of `quotes` has opened. After `\"` the text is
-/// JSON within JSON, where `\"` closes it.
+/// Returns the length up to the quotation mark that closes the last one of `quotes`. After `\"` the text is JSON within JSON,
+/// where `\"` closes it.
 fn quoted_length(quotes: &str, value: &str) -> usize {
     let mark = quotes.chars().rfind(|character| "\"'".contains(*character)).unwrap_or('"');
     let (is_nested, mut is_escaped) = (quotes.contains('\\'), false);
@@ -215,7 +215,8 @@ fn is_secret(before: &str, value: &str) -> bool {
     is_secret || is_key || SECRET_NAMES.contains(&name.as_str())
 }
 
-/// Returns `true` if it begins like a key in base64, also in a URL. Names of Kubernetes have parts and no capital letters.
+/// Returns `true` if `value` begins with a key in base64, or in base64 for URLs. Names in Kubernetes have several parts and no
+/// capital letters.
 fn begins_with_key(value: &str) -> bool {
     let end = value
         .find(|character: char| !(character.is_ascii_alphanumeric() || "+/=-_%".contains(character)))
@@ -225,7 +226,7 @@ fn begins_with_key(value: &str) -> bool {
         && (word.contains(|character: char| character.is_ascii_uppercase()) || !word.contains(['-', '/']))
 }
 
-/// Removes words that look like tokens anywhere: JSON web tokens, words after `Bearer`, long words of base64.
+/// Removes words with the form of a token: JSON web tokens, words after `Bearer`, long words of base64.
 fn without_tokens(line: &str) -> String {
     let is_of_word = |character: char| character.is_ascii_alphanumeric() || "-_.+/=~".contains(character);
     let (mut clean, mut rest, mut last) = (String::new(), line, "");
@@ -251,7 +252,7 @@ fn is_token(word: &str) -> bool {
     is_web_token || is_base64 || is_padded_key(word)
 }
 
-/// Returns `true` if it ends with a key of 32 or 64 bytes in base64, including its padding.
+/// Returns `true` if `word` ends with a padded key of 32 or 64 bytes in base64.
 fn is_padded_key(word: &str) -> bool {
     let bare = word.trim_end_matches('=');
     let key = bare.rsplit('=').next().unwrap_or_default();
@@ -267,12 +268,12 @@ mod tests {
 
     use super::*;
 
-    /// As Azure Storage and Service Bus make them: 64 bytes.
+    /// Key of 64 bytes, as Azure Storage and Service Bus create them.
     const AZURE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
     const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl";
 
     #[test]
-    fn secrets_go_by_value_by_name_and_by_form() {
+    fn secrets_are_redacted_by_value_name_and_form() {
         let key = format!("a {PEM_BEGIN}RSA PRIVATE KEY-----\nplanted\n{PEM_END}RSA PRIVATE KEY-----\nb");
         let rows = [
             ("client planted! refused", "client [redacted]! refused"),
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_stays() {
+    fn harmless_texts_are_unchanged() {
         for text in [
             "\"aadClientSecret\": \"(set)\"",
             "--cloud-config-secret-name=azure-cloud-provider",
@@ -340,13 +341,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_known_secret_comes_through(secret in "[ -~]{9,40}", before in "\\PC{0,40}", after in "\\PC{0,40}") {
-            let known = [secret.clone()];
-            let kept = secret.trim().to_owned();
-            let text = format!("{before}{kept}{after}\n{}\n{}", serde_json::json!({"x": kept}), percent_encoded(&kept));
-            let clean = redacted(&text, &known);
-            prop_assume!(kept.len() >= SHORTEST_SECRET && !REDACTED.contains(&kept));
-            prop_assert!(!clean.contains(&kept), "{}", clean);
+        fn known_secrets_are_always_redacted(secret in "[ -~]{9,40}", before in "\\PC{0,40}", after in "\\PC{0,40}") {
+            let secrets = [secret.clone()];
+            let trimmed = secret.trim().to_owned();
+            let text = format!("{before}{trimmed}{after}\n{}\n{}", serde_json::json!({"x": trimmed}), percent_encoded(&trimmed));
+            let clean = redacted(&text, &secrets);
+            prop_assume!(trimmed.len() >= SHORTEST_SECRET && !REDACTED.contains(&trimmed));
+            prop_assert!(!clean.contains(&trimmed), "{}", clean);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Secrets that this process can see, so that they can be taken out of every file.
+//! Secrets that this process can read, for the redaction of every file.
 //!
-//! In: the environment, the kubeconfig, files of tokens. Out: their values. Files that cannot be read have no secrets that could get out.
+//! In: the environment, the kubeconfig, files of tokens. Out: their values. A file that this process cannot read cannot leak.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{cli::SupportBundleOptions, runtime::yaml};
 
-/// Most bytes of a file that is looked through.
-const LONGEST_FILE: u64 = 1 << 20;
+/// Maximum size of a file that is searched, in bytes.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Fields of a kubeconfig with secrets.
 const KUBECONFIG_FIELDS: [&str; 5] = ["token", "password", "client-key-data", "id-token", "refresh-token"];
@@ -20,12 +20,12 @@ const VARIABLES: [&str; 4] = ["SECRET", "PASSWORD", "TOKEN", "_KEY"];
 /// Path of a pod's token.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Returns all secret values.
+/// Returns the values of all secrets that were found.
 pub(super) fn secret_values(options: &SupportBundleOptions, environment: &[(String, String)]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (name, value) in environment {
         let is_secret = VARIABLES.iter().any(|word| name.to_ascii_uppercase().contains(word));
-        // A value that is a path leads to a secret, and is none.
+        // A path is not a secret itself.
         found.extend((is_secret && !value.starts_with('/')).then(|| value.clone()));
         found.extend(passwords(value));
     }
@@ -39,7 +39,7 @@ pub(super) fn secret_values(options: &SupportBundleOptions, environment: &[(Stri
 }
 
 fn read(path: &Path) -> Option<String> {
-    let is_small = std::fs::metadata(path).is_ok_and(|facts| facts.is_file() && facts.len() <= LONGEST_FILE);
+    let is_small = std::fs::metadata(path).is_ok_and(|facts| facts.is_file() && facts.len() <= MAX_FILE);
     is_small.then(|| std::fs::read_to_string(path).ok()).flatten()
 }
 

@@ -1,4 +1,4 @@
-//! Secrets planted wherever a bundle gathers from, and looked for in what it would write.
+//! Secrets planted in all sources of a bundle, and searched for in its files.
 
 use std::{collections::BTreeMap, convert::Infallible};
 
@@ -14,7 +14,7 @@ use crate::{
     runtime::client::client_over_service,
 };
 
-/// None of these may come through: a client secret, tokens, keys, passwords.
+/// Secrets that must not be in a bundle: a client secret, tokens, keys, passwords.
 const PLANTED: [&str; 7] = [
     "planted-client~secret\"8Q",
     "planted-kubeconfig-token",
@@ -24,7 +24,7 @@ const PLANTED: [&str; 7] = [
     "planted-token-file",
     "planted-environment-secret",
 ];
-/// A token that only its form gives away.
+/// Token that is only recognized by its form.
 const WEB_TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoiMSJ9.c2lnbmF0dXJl";
 
 fn refused(path: &str) -> (u16, String) {
@@ -32,7 +32,7 @@ fn refused(path: &str) -> (u16, String) {
     (403, json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403}).to_string())
 }
 
-/// An API server that shows every secret in everything it answers, and does not answer `hidden`.
+/// Returns a client of an API server that shows every secret in every response, and refuses requests for `hidden`.
 fn client(hidden: &'static str) -> kube::Client {
     let all = format!(
         "{} {WEB_TOKEN} Bearer planted-bearer-word https://me:planted-url-password@h/?sig=planted-signature",
@@ -48,7 +48,7 @@ fn client(hidden: &'static str) -> kube::Client {
     let list = |kind: &str, items: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": items});
     let service = tower::service_fn(move |request: Request<Body>| {
         let path = request.uri().path().to_owned();
-        let answer = match path.rsplit('/').next().unwrap_or_default() {
+        let response = match path.rsplit('/').next().unwrap_or_default() {
             _ if path.ends_with(hidden) => refused(&path),
             "cloud-controller-manager" => (200, lease.to_string()),
             "leases" => (200, list("LeaseList", json!([lease])).to_string()),
@@ -56,13 +56,13 @@ fn client(hidden: &'static str) -> kube::Client {
             "events" => (200, list("EventList", json!([event])).to_string()),
             _ => (200, json!({"page": path, "shows": all, "aadClientSecret": PLANTED[0]}).to_string()),
         };
-        let answer = Response::builder().status(answer.0).body(Body::from(answer.1.into_bytes())).unwrap();
-        async move { Ok::<_, Infallible>(answer) }
+        let response = Response::builder().status(response.0).body(Body::from(response.1.into_bytes())).unwrap();
+        async move { Ok::<_, Infallible>(response) }
     });
     client_over_service(service.map_err(BoxError::from), None)
 }
 
-/// Options whose files have secrets in them.
+/// Returns options whose files contain secrets.
 fn options(folder: &Path) -> SupportBundleOptions {
     let file = |name: &str, text: String| {
         let path = folder.join(name);
@@ -114,9 +114,9 @@ async fn bundle(hidden: &'static str, with_url: bool) -> (BTreeMap<String, Strin
 async fn bundle_of(client: kube::Client, with_url: bool) -> (BTreeMap<String, String>, usize) {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    // The secret of the token file is known either way; the pages come from the leader's pod.
+    // The token file is read either way; without `with_url`, the pages come from the leader's pod.
     let url = options.status.url.take();
-    let mut known = secrets::secret_values(
+    let mut secret_values = secrets::secret_values(
         &SupportBundleOptions {
             status: cli::StatusOptions { url: url.clone(), ..options.status.clone() },
             ..options.clone()
@@ -129,8 +129,8 @@ async fn bundle_of(client: kube::Client, with_url: bool) -> (BTreeMap<String, St
     let orphans = OrphanReport { unread: vec![PLANTED.join(" ")], ..OrphanReport::default() };
     let examination = Examination { findings, orphans };
     let gathered = gather::gather(&registry, &options, Ok(client), &environment(), examination).await;
-    known.extend(gathered.secrets);
-    let (files, missing) = files(gathered.files, &known);
+    secret_values.extend(gathered.secrets);
+    let (files, missing) = files(gathered.files, &secret_values);
     (files.into_iter().collect(), missing)
 }
 
@@ -147,7 +147,7 @@ fn assert_clean(files: &BTreeMap<String, String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_secret_comes_into_the_bundle_and_everything_else_does() {
+async fn bundle_has_all_facts_and_no_secrets() {
     let (files, _) = bundle("nothing-is-hidden", false).await;
     assert_clean(&files);
     let text = |name: &str| files[&format!("{FOLDER}/{name}")].as_str();
@@ -173,16 +173,18 @@ async fn no_secret_comes_into_the_bundle_and_everything_else_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_had_is_listed_without_secrets() {
+async fn missing_files_are_listed_without_secrets() {
     let (files, missing) = bundle("events", true).await;
     assert_clean(&files);
-    let told = &files[&format!("{FOLDER}/{MISSING}")];
-    assert!(told.contains("events.json: ") && told.contains("no right for [redacted]"), "{told}");
-    assert!(told.contains("metrics.txt: https://127.0.0.1:1"), "{told}");
-    assert!(missing == told.lines().count() && !files.contains_key(&format!("{FOLDER}/events.json")), "{told}");
+    let list = &files[&format!("{FOLDER}/{MISSING}")];
+    assert!(list.contains("events.json: ") && list.contains("no right for [redacted]"), "{list}");
+    assert!(list.contains("metrics.txt: https://127.0.0.1:1"), "{list}");
+    assert!(missing == list.lines().count() && !files.contains_key(&format!("{FOLDER}/events.json")), "{list}");
 }
 
-/// An API server with this many pages of one event each; the one after them fails when `is_broken`, and is the last one otherwise.
+/// Returns a client of an API server with this many pages of one event each.
+///
+/// The next page fails if `is_broken`, and is the last one otherwise.
 fn paged_client(pages: usize, is_broken: bool) -> kube::Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default();
@@ -191,35 +193,38 @@ fn paged_client(pages: usize, is_broken: bool) -> kube::Client {
         let item = json!({"metadata": {"name": format!("event-{number}")}, "involvedObject": {}});
         let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": next}, "items": [item]});
         let is_paged = request.uri().path().ends_with("/events");
-        let (status, answer) = match is_paged {
+        let (status, body) = match is_paged {
             true if is_broken && number == pages => refused("events"),
             true => (200, list.to_string()),
             false => (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []}).to_string()),
         };
-        let answer = Response::builder().status(status).body(Body::from(answer.into_bytes())).unwrap();
-        async move { Ok::<_, Infallible>(answer) }
+        let response = Response::builder().status(status).body(Body::from(body.into_bytes())).unwrap();
+        async move { Ok::<_, Infallible>(response) }
     });
     client_over_service(service.map_err(BoxError::from), None)
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_lists_are_read_to_the_end_and_what_is_left_out_is_told() {
-    for (pages, is_broken, shown, told) in [
+async fn omitted_objects_of_long_lists_are_reported() {
+    for (pages, is_broken, shown, omission) in [
         (2, false, "event-2", None),
-        (2, true, "event-1", Some("all after the first 2 are left out: ")),
-        (1_000, false, "event-19", Some("only the first 20 were looked at; all others are left out")),
+        (2, true, "event-1", Some("all after the first 2 are omitted: ")),
+        (1_000, false, "event-19", Some("only the first 20 were read; all others are omitted")),
     ] {
         let (files, missing) = bundle_of(paged_client(pages, is_broken), false).await;
         let (events, list) = (&files[&format!("{FOLDER}/events.json")], &files[&format!("{FOLDER}/{MISSING}")]);
         assert!(events.contains("event-0") && events.contains(shown), "{pages}: {events}");
         let line = list.lines().find_map(|line| line.strip_prefix("events.json: "));
-        assert!(told.map_or(line.is_none(), |told| line.is_some_and(|line| line.starts_with(told))), "{pages}: {list}");
+        assert!(
+            omission.map_or(line.is_none(), |start| line.is_some_and(|line| line.starts_with(start))),
+            "{pages}: {list}"
+        );
         assert_eq!(missing, list.lines().count(), "{pages}: {list}");
     }
 }
 
 #[test]
-fn the_archive_is_its_owners_and_replaces_nothing() {
+fn archive_is_private_and_overwrites_no_file() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.tar.gz");

@@ -1,6 +1,6 @@
-//! Authorities in webhook configurations: reads those that are present, and adds this process's own.
+//! Authorities in webhook configurations, to which this process adds its own.
 //!
-//! In: names of configurations, an authority. Out: patches, each of which holds only for the version that was read.
+//! In: names of configurations, an authority. Out: patches, each of which applies only to the version that was read.
 //! [`with_authority`] decides about a bundle. Expired authorities are removed, and of the valid ones the newest few are
 //! kept: restarts leave one each.
 
@@ -18,11 +18,15 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::serving::{WebhookServiceName, WebhookServingConfig};
 
-/// Authorities in a bundle: more than there are replicas.
-const MOST: usize = 8;
+/// Maximum number of authorities in a bundle: more than there are replicas.
+const MAX_AUTHORITIES: usize = 8;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 
-/// Writes the authority into every configuration that is named and exists. The error names all that cannot be written.
+/// Writes the authority into every configuration that `config` names and that exists.
+///
+/// # Errors
+///
+/// Configurations that could not be written, with the reasons.
 pub(super) async fn write_all(
     client: &kube::Client,
     config: &WebhookServingConfig,
@@ -89,16 +93,16 @@ fn with_authority(bundle: &str, authority: &str, now: Timestamp) -> Option<Strin
     let blocks = bundle.split(BEGIN).skip(1).map(|rest| format!("{BEGIN}{rest}").trim().to_owned());
     let found: Vec<String> = blocks.collect();
     let authority = authority.trim();
-    let mut retained: Vec<String> = found.iter().filter(|block| !has_ended(block, now)).cloned().collect();
+    let mut retained: Vec<String> = found.iter().filter(|block| !has_expired(block, now)).cloned().collect();
     if !retained.iter().any(|block| block == authority) {
         retained.push(authority.to_owned());
     }
-    let retained = retained.split_off(retained.len().saturating_sub(MOST));
+    let retained = retained.split_off(retained.len().saturating_sub(MAX_AUTHORITIES));
     (retained != found).then(|| retained.join("\n") + "\n")
 }
 
 /// Returns `true` if a certificate of this program has expired. Other certificates are kept.
-fn has_ended(block: &str, now: Timestamp) -> bool {
+fn has_expired(block: &str, now: Timestamp) -> bool {
     let read = || {
         let (_, pem) = x509_parser::pem::parse_x509_pem(block.as_bytes()).ok()?;
         let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
@@ -121,21 +125,21 @@ mod tests {
         Timestamp::from_second(1_800_000_000).unwrap()
     }
 
-    /// A certificate that ends so many seconds after now.
-    fn authority(ends: i64) -> String {
+    /// Returns a certificate that expires this many seconds after [`now`].
+    fn authority(expires_in: i64) -> String {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();
-        let after = std::time::Duration::from_secs(u64::try_from(now().as_second() + ends).unwrap());
+        let after = std::time::Duration::from_secs(u64::try_from(now().as_second() + expires_in).unwrap());
         params.not_after = rcgen::date_time_ymd(1970, 1, 1) + after;
         params.self_signed(&key).unwrap().pem().trim().to_owned()
     }
 
-    /// An API server that has one configuration, `good`; reading `forbidden` is forbidden. Keeps what it is asked.
-    fn api_server(asked: &Arc<Mutex<Vec<String>>>) -> kube::Client {
-        let asked = Arc::clone(asked);
-        let answer = move |request: http::Request<kube::client::Body>| {
+    /// Returns a client of an API server with one configuration, `good`, which forbids reads of `forbidden`. Requests are recorded.
+    fn api_server(requests: &Arc<Mutex<Vec<String>>>) -> kube::Client {
+        let requests = Arc::clone(requests);
+        let respond = move |request: http::Request<kube::client::Body>| {
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-            asked.lock().push(format!("{} {name}", request.method()));
+            requests.lock().push(format!("{} {name}", request.method()));
             let status =
                 |code: u16, reason: &str| json!({"status": "Failure", "message": name, "reason": reason, "code": code});
             let client = json!({"service": {"namespace": "kube-system", "name": "ccm"}});
@@ -152,46 +156,46 @@ mod tests {
             let response = http::Response::builder().status(code).body(body).unwrap();
             std::future::ready(Ok::<_, std::convert::Infallible>(response))
         };
-        kube::Client::new(tower::service_fn(answer), "default")
+        kube::Client::new(tower::service_fn(respond), "default")
     }
 
     #[tokio::test]
-    async fn one_configuration_that_is_missing_or_forbidden_stops_no_other() {
-        let asked = Arc::default();
-        let client = api_server(&asked);
+    async fn missing_and_forbidden_configurations_do_not_stop_others() {
+        let requests = Arc::default();
+        let client = api_server(&requests);
         let config = |names: &[&str]| WebhookServingConfig {
             names: Vec::new(),
             secure: SecureServingConfig::default(),
             service: WebhookServiceName { namespace: "kube-system".to_owned(), name: "ccm".to_owned() },
             configurations: names.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let one = authority(60);
+        let authority = authority(60);
         let all = config(&["forbidden", "mutating/missing", "mutating/forbidden", "good"]);
-        let error = write_all(&client, &all, &one, now()).await.unwrap_err();
+        let error = write_all(&client, &all, &authority, now()).await.unwrap_err();
         assert!(error.contains("validating/forbidden") && error.contains("mutating/forbidden"), "{error}");
         assert!(!error.contains("missing"), "{error}");
-        assert!(asked.lock().contains(&"PATCH good".to_owned()), "{asked:?}");
-        write_all(&client, &config(&["missing", "good"]), &one, now()).await.unwrap();
+        assert!(requests.lock().contains(&"PATCH good".to_owned()), "{requests:?}");
+        write_all(&client, &config(&["missing", "good"]), &authority, now()).await.unwrap();
     }
 
     #[test]
-    fn an_authority_stands_beside_others_until_it_ends() {
-        let (one, two, ended) = (authority(60), authority(60), authority(-60));
-        let first = with_authority("", &one, now()).unwrap();
-        assert_eq!(first, format!("{one}\n"));
-        assert_eq!(with_authority(&first, &one, now()), None);
-        let both = with_authority(&first, &two, now()).unwrap();
-        assert_eq!(both, format!("{one}\n{two}\n"));
-        assert_eq!((with_authority(&both, &one, now()), with_authority(&both, &two, now())), (None, None));
-        assert_eq!(with_authority(&format!("{ended}\n{one}\n"), &one, now()), Some(first));
-        let strange = format!("{BEGIN}\nx\n-----END CERTIFICATE-----\n");
-        assert!(with_authority(&strange, &one, now()).unwrap().starts_with(&strange));
+    fn bundle_keeps_other_authorities_until_they_expire() {
+        let (own, other, expired) = (authority(60), authority(60), authority(-60));
+        let first = with_authority("", &own, now()).unwrap();
+        assert_eq!(first, format!("{own}\n"));
+        assert_eq!(with_authority(&first, &own, now()), None);
+        let both = with_authority(&first, &other, now()).unwrap();
+        assert_eq!(both, format!("{own}\n{other}\n"));
+        assert_eq!((with_authority(&both, &own, now()), with_authority(&both, &other, now())), (None, None));
+        assert_eq!(with_authority(&format!("{expired}\n{own}\n"), &own, now()), Some(first));
+        let unreadable = format!("{BEGIN}\nx\n-----END CERTIFICATE-----\n");
+        assert!(with_authority(&unreadable, &own, now()).unwrap().starts_with(&unreadable));
     }
 
     #[test]
-    fn of_many_the_newest_stay() {
-        let all: Vec<String> = (0..MOST + 1).map(|_| authority(60)).collect();
-        let bundle = all.iter().fold(String::new(), |bundle, one| with_authority(&bundle, one, now()).unwrap());
+    fn newest_authorities_are_kept() {
+        let all: Vec<String> = (0..MAX_AUTHORITIES + 1).map(|_| authority(60)).collect();
+        let bundle = all.iter().fold(String::new(), |bundle, authority| with_authority(&bundle, authority, now()).unwrap());
         assert_eq!(bundle, all[1..].join("\n") + "\n");
     }
 
@@ -207,11 +211,11 @@ mod tests {
         };
         let (ours, others, url) = (entry("ccm"), entry("other"), WebhookClientConfig::default());
         let service = WebhookServiceName { namespace: "kube-system".to_owned(), name: "ccm".to_owned() };
-        let one = authority(60);
-        let patch = changes(&[others, url, ours.clone()], &service, &one, now());
-        let bundle = json!(ByteString(format!("{one}\n").into_bytes()));
+        let authority = authority(60);
+        let patch = changes(&[others, url, ours.clone()], &service, &authority, now());
+        let bundle = json!(ByteString(format!("{authority}\n").into_bytes()));
         assert_eq!(patch, [json!({"op": "add", "path": "/webhooks/2/clientConfig/caBundle", "value": bundle})]);
-        let trusted = WebhookClientConfig { ca_bundle: Some(ByteString(format!("{one}\n").into_bytes())), ..ours };
-        assert_eq!(changes(&[trusted], &service, &one, now()), Vec::<Value>::new());
+        let trusted = WebhookClientConfig { ca_bundle: Some(ByteString(format!("{authority}\n").into_bytes())), ..ours };
+        assert_eq!(changes(&[trusted], &service, &authority, now()), Vec::<Value>::new());
     }
 }

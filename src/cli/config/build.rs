@@ -1,5 +1,5 @@
-//! Builds a [`ManagerConfig`] and gathers every complaint and notice on the way. Rules are those of upstream's options
-//! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise. Pure.
+//! Builds a [`ManagerConfig`] and collects all errors and warnings. The rules are those of upstream's options
+//! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless a comment states otherwise. Pure.
 
 mod node_ipam;
 mod services;
@@ -14,8 +14,8 @@ use crate::cli::{
     controllers,
     feature_gates::{self, FeatureGates},
     flags::{
-        FlagSpec, FlagTable, TypedFlag, cloud, controllers as pace, generic, leader_election, node_manager as local,
-        provider_config,
+        FlagSpec, FlagTable, TypedFlag, cloud, controllers as controller_flags, generic, leader_election,
+        node_manager as node_flags, provider_config,
     },
     label_selector,
     value::{FlagValue, VersionRequest},
@@ -32,23 +32,23 @@ use crate::serving::config::SecureServingConfig;
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// What the manifests have in place of a cloud.
+/// Placeholder for the provider in the manifests.
 const CLOUD_NOT_SET: &str = "CLOUD-NOT-SET";
-/// client-go's requests per second where none are given.
+/// Default of client-go for requests per second.
 const CLIENT_GO_QPS: f32 = 5.0;
-/// client-go's burst there.
+/// Default of client-go for the burst.
 const CLIENT_GO_BURST: u32 = 10;
-/// Long enough for a machine that is being made to appear in all lists.
-const SHORTEST_UNINITIALIZED_TIME: Duration = Duration::from_secs(10 * 60);
+/// Minimum of `--delete-uninitialized-nodes-after`: a machine that is being created must appear in all lists within this time.
+const MIN_UNINITIALIZED_TIME: Duration = Duration::from_secs(10 * 60);
 
-/// The arguments, and what there is to say about them.
+/// Arguments, with the errors and warnings about them.
 struct OptionsBuilder {
     arguments: FlagArguments,
     errors: Vec<String>,
     notices: Vec<String>,
 }
 
-/// Turns arguments into the configuration, or into one line per complaint.
+/// Builds the configuration of the manager, or returns one line per error.
 pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&str]) -> Result<ManagerConfig, Vec<String>> {
     let flagz = arguments.effective(table.all());
     let provider_flags = arguments.texts.only(table.registered());
@@ -60,7 +60,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         service: builder.service(cloud.config.load_balancer_classes.clone()),
         cloud,
         kube_api: builder.kube_api(NAME),
-        // A token for another account is asked for with a POST.
+        // Tokens of other service accounts are requested with a POST, which a dry run must not send.
         use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS)
             && !builder.read(&generic::DRY_RUN),
         leader_election: builder.leader_election(),
@@ -86,7 +86,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
     if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
 }
 
-/// The parts that `check-config` needs.
+/// Builds the parts of the configuration that `check-config` needs.
 pub(crate) fn build_for_check(
     arguments: FlagArguments,
     providers: &[&str],
@@ -96,14 +96,14 @@ pub(crate) fn build_for_check(
     if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
-/// Builds the configuration of the client of the API server for the command `status`.
+/// Builds the configuration of the API server client for the subcommand "status".
 pub(crate) fn build_for_status(arguments: FlagArguments) -> Result<KubeClientConfig, Vec<String>> {
     let mut builder = OptionsBuilder { notices: Vec::new(), arguments, errors: Vec::new() };
     let kube_api = builder.kube_api(NAME);
     if builder.errors.is_empty() { Ok(kube_api) } else { Err(builder.errors) }
 }
 
-/// The configuration of cloud-node-manager, whose flags are `specs`.
+/// Builds the configuration of cloud-node-manager, whose flags are `specs`.
 pub(crate) fn build_for_node_manager(
     arguments: FlagArguments,
     specs: &[FlagSpec],
@@ -115,14 +115,14 @@ pub(crate) fn build_for_node_manager(
     let config = NodeManagerConfig {
         provider: cloud.provider,
         cloud_config: cloud.config.cloud_config,
-        node_name: Some(builder.read(&local::NODE_NAME).to_lowercase()).filter(|name| !name.is_empty()),
-        use_instance_metadata: builder.read(&local::USE_INSTANCE_METADATA),
-        windows_service: builder.read(&local::WINDOWS_SERVICE),
+        node_name: Some(builder.read(&node_flags::NODE_NAME).to_lowercase()).filter(|name| !name.is_empty()),
+        use_instance_metadata: builder.read(&node_flags::USE_INSTANCE_METADATA),
+        windows_service: builder.read(&node_flags::WINDOWS_SERVICE),
         settings: NodeManagerSettings {
-            wait_routes: builder.read(&local::WAIT_ROUTES),
-            status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
-            beta_labels: builder.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS),
-            reconcile_labels: builder.read(&pace::RECONCILE_NODE_LABELS),
+            wait_routes: builder.read(&node_flags::WAIT_ROUTES),
+            status_update_frequency: builder.positive(&controller_flags::NODE_STATUS_UPDATE_FREQUENCY),
+            beta_labels: builder.read(&controller_flags::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS),
+            reconcile_labels: builder.read(&controller_flags::RECONCILE_NODE_LABELS),
         },
         kube_api: builder.kube_api(NODE_MANAGER),
         // Upstream serves no profiles here, and names the files in `--cert-dir` after the program.
@@ -139,10 +139,10 @@ pub(crate) fn build_for_node_manager(
     if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
 }
 
-/// Flags that were given and mean nothing here, or soon nothing any more.
+/// Returns warnings about flags on the command line that have no effect or are deprecated.
 fn notices<'a>(arguments: &FlagArguments, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<String> {
-    let given = specs.filter(|spec| arguments.is_given(spec));
-    given
+    specs
+        .filter(|spec| arguments.is_given(spec))
         .flat_map(|spec| {
             let ignored = spec.ignored.map(|reason| format!("--{} has no effect: {reason}", spec.name));
             let deprecated = spec.deprecated.map(|advice| format!("--{} is deprecated: {advice}", spec.name));
@@ -165,11 +165,11 @@ impl OptionsBuilder {
         self.errors.push(format!("invalid value {} for --{}: {accepted}", quoted(value), flag.spec.name));
     }
 
-    /// A duration that a loop waits for: zero would make it spin. Upstream does not check.
+    /// Reads the interval of a loop, which must not be zero: the loop would spin. Upstream does not check this.
     fn positive(&mut self, flag: &TypedFlag<Duration>) -> Duration {
         let duration = self.read(flag);
         if duration.is_zero() {
-            self.refuse(flag, "0s", "want more than zero");
+            self.refuse(flag, "0s", "expected more than zero");
         }
         duration
     }
@@ -177,7 +177,7 @@ impl OptionsBuilder {
     fn zero_or_at_least(&mut self, flag: &TypedFlag<Duration>, least: Duration) -> Duration {
         let duration = self.read(flag);
         if !duration.is_zero() && duration < least {
-            self.refuse(flag, &duration.print(), &format!("want 0s, or at least {}", least.print()));
+            self.refuse(flag, &duration.print(), &format!("expected 0s, or at least {}", least.print()));
         }
         duration
     }
@@ -188,7 +188,7 @@ impl OptionsBuilder {
             Ok(value) if (from..=to).contains(&number) => value,
             _ => {
                 let range = if to == i32::MAX { format!("of at least {from}") } else { format!("from {from} to {to}") };
-                self.refuse(flag, &number.to_string(), &format!("want a whole number {range}"));
+                self.refuse(flag, &number.to_string(), &format!("expected a whole number {range}"));
                 T::default()
             }
         }
@@ -197,10 +197,10 @@ impl OptionsBuilder {
     fn feature_gates(&mut self) -> FeatureGates {
         let resolution = feature_gates::resolve(&self.read(&generic::FEATURE_GATES));
         self.notices.extend(resolution.unknown_names.iter().map(|name| {
-            format!("feature gate {name} is unknown and has no effect: unless a Kubernetes newer than 1.37 has it, check its spelling")
+            format!("feature gate {name} is unknown and has no effect: check its spelling, unless a Kubernetes newer than 1.37 has it")
         }));
         self.notices.extend(resolution.retired.iter().map(|gate| {
-            format!("feature gate {} has no effect: Kubernetes has retired it after 1.{}", gate.name, gate.last_minor)
+            format!("feature gate {} has no effect: Kubernetes has removed it after 1.{}", gate.name, gate.last_minor)
         }));
         self.notices.extend(resolution.without_effect.iter().map(|gate| format!("feature gate {gate} has no effect here")));
         resolution.gates
@@ -224,23 +224,23 @@ impl OptionsBuilder {
         };
         self.check_provider(&config.provider, providers);
         let cidrs = self.read(&cloud::CLUSTER_CIDR);
-        if config.configure_cloud_routes && Self::are_of_one_family(&cidrs) {
-            self.refuse(&cloud::CLUSTER_CIDR, &cidrs.print(), "want at most one CIDR per IP family");
+        if config.configure_cloud_routes && Self::share_ip_family(&cidrs) {
+            self.refuse(&cloud::CLUSTER_CIDR, &cidrs.print(), "expected at most one CIDR per IP family");
         }
         config
     }
 
     fn check_provider(&mut self, provider: &str, providers: &[&str]) {
-        let known = providers.join(", ");
+        let names = providers.join(", ");
         let example =
             "add the component of your cloud to your kustomization, for example `components: [../manifests/azure]`";
-        let wanted = match provider {
-            "" => return self.errors.push(format!("--cloud-provider cannot be empty: want one of {known}")),
-            CLOUD_NOT_SET => format!("the manifests name no cloud: want one of {known}; {example}"),
+        let accepted = match provider {
+            "" => return self.errors.push(format!("--cloud-provider cannot be empty: expected one of {names}")),
+            CLOUD_NOT_SET => format!("the manifests name no cloud: expected one of {names}; {example}"),
             other if providers.contains(&other) => return,
-            _ => format!("want one of {known}"),
+            _ => format!("expected one of {names}"),
         };
-        self.refuse(&cloud::CLOUD_PROVIDER, provider, &wanted);
+        self.refuse(&cloud::CLOUD_PROVIDER, provider, &accepted);
     }
 
     fn config_secret(&self) -> Option<SecretRef> {
@@ -250,7 +250,7 @@ impl OptionsBuilder {
         (!name.is_empty()).then_some(SecretRef { namespace, name, key })
     }
 
-    /// The way to the API server for the program called `program`.
+    /// Builds the configuration of the API server client for the program with this name.
     fn kube_api(&mut self, program: &str) -> KubeClientConfig {
         self.check_content_type();
         let (qps, burst) = self.rate_limit();
@@ -265,21 +265,22 @@ impl OptionsBuilder {
         }
     }
 
-    /// Charts and manifests of Go's programs ask for protobuf.
+    /// Checks the content type. Protobuf, which charts and manifests of the Go programs set, is accepted without effect.
     fn check_content_type(&mut self) {
         let (flag, accepted) = (&generic::KUBE_API_CONTENT_TYPE, [JSON, PROTOBUF].join(" or "));
         let value = self.read(flag);
         match value.as_str() {
             "" | JSON => {}
             PROTOBUF if self.arguments.is_given(&flag.spec) => {
-                self.notices.push(format!("--{}={PROTOBUF}: requests are {JSON} nevertheless", flag.spec.name));
+                self.notices.push(format!("--{}={PROTOBUF} has no effect: requests are {JSON}", flag.spec.name));
             }
             PROTOBUF => {}
-            _ => self.refuse(flag, &value, &format!("want {accepted}")),
+            _ => self.refuse(flag, &value, &format!("expected {accepted}")),
         }
     }
 
-    /// Zeros mean what `rest.DefaultQPS` and `rest.DefaultBurst` of client-go say, which refuses a limit without a burst.
+    /// Reads requests per second and burst. Zeros select `rest.DefaultQPS` and `rest.DefaultBurst` of client-go, which rejects a limit
+    /// without a burst.
     fn rate_limit(&mut self) -> (f32, u32) {
         let qps = self.read(&generic::KUBE_API_QPS);
         let burst = self.number(&generic::KUBE_API_BURST, i32::from(qps > 0.0), i32::MAX);
@@ -318,32 +319,33 @@ impl OptionsBuilder {
             }
         }
         let print = |duration: Duration| duration.print();
-        // The Lease holds whole seconds, so a shorter lease would be one that is always over.
+        // A Lease has its duration in whole seconds, so a shorter one would have expired at once.
         if config.lease_duration < Duration::from_secs(1) {
-            self.refuse(&leader_election::LEASE_DURATION, &print(config.lease_duration), "want at least 1s");
+            self.refuse(&leader_election::LEASE_DURATION, &print(config.lease_duration), "expected at least 1s");
         }
         if config.renew_deadline >= config.lease_duration {
-            let accepted = format!("want less than --leader-elect-lease-duration ({})", print(config.lease_duration));
+            let accepted = format!("expected less than --leader-elect-lease-duration ({})", print(config.lease_duration));
             self.refuse(&leader_election::RENEW_DEADLINE, &print(config.renew_deadline), &accepted);
         }
         if config.retry_period.is_zero() {
-            self.refuse(&leader_election::RETRY_PERIOD, "0s", "want more than zero");
+            self.refuse(&leader_election::RETRY_PERIOD, "0s", "expected more than zero");
         } else if config.renew_deadline <= config.retry_period.mul_f64(JITTER_FACTOR) {
-            let accepted =
-                format!("want more than {JITTER_FACTOR} times --leader-elect-retry-period ({})", print(config.retry_period));
+            let accepted = format!(
+                "expected more than {JITTER_FACTOR} times --leader-elect-retry-period ({})",
+                print(config.retry_period)
+            );
             self.refuse(&leader_election::RENEW_DEADLINE, &print(config.renew_deadline), &accepted);
         }
     }
 
     fn controllers(&mut self) -> std::collections::BTreeSet<&'static str> {
-        let mut selection = controllers::select(&self.read(&pace::CONTROLLERS));
-        let known: Vec<_> = controllers::TABLE.iter().map(|names| names.canonical).collect();
-        for name in &selection.unknown {
-            let known = known.join(", ");
-            let name = quoted(name);
-            self.errors.push(format!("{name} in --controllers is not in the list of known controllers: {known}"));
+        let mut selection = controllers::select(&self.read(&controller_flags::CONTROLLERS));
+        let canonical_names: Vec<_> = controllers::TABLE.iter().map(|names| names.canonical).collect();
+        for name in &selection.unknown_names {
+            let (name, accepted) = (quoted(name), canonical_names.join(", "));
+            self.errors.push(format!("{name} in --controllers is not in the list of known controllers: {accepted}"));
         }
-        if !self.read(&pace::ENABLE_NODE_CONTROLLER) {
+        if !self.read(&controller_flags::ENABLE_NODE_CONTROLLER) {
             selection.enabled.remove(controllers::NODE.canonical);
         }
         if !selection.enabled.contains(controllers::NODE.canonical) {
@@ -352,10 +354,10 @@ impl OptionsBuilder {
         selection.enabled
     }
 
-    /// Reports the switches that only the node controller reads, where it does not run.
+    /// Warns about flags that only the node controller reads if it does not run.
     fn notice_flags_of_node_controller(&mut self) {
-        let (list, switch) = (pace::CONTROLLERS.spec.name, pace::ENABLE_NODE_CONTROLLER.spec.name);
-        for flag in [&pace::RECONCILE_NODE_LABELS, &pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS] {
+        let (list, switch) = (controller_flags::CONTROLLERS.spec.name, controller_flags::ENABLE_NODE_CONTROLLER.spec.name);
+        for flag in [&controller_flags::RECONCILE_NODE_LABELS, &controller_flags::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS] {
             if self.read(flag) {
                 let (flag, controller) = (flag.spec.name, controllers::NODE.canonical);
                 self.notices.push(format!("--{flag} has no effect: --{list} or --{switch} disables {controller}"));
@@ -366,40 +368,40 @@ impl OptionsBuilder {
     fn node_filter(&mut self) -> Option<String> {
         let text = self.read(&provider_config::NODE_FILTER_REQUIREMENTS);
         if let Err(problem) = label_selector::check(&text) {
-            let accepted = format!("want a label selector, as `kubectl get nodes -l` takes it: {problem}");
+            let accepted = format!("expected a label selector, as for `kubectl get nodes -l`: {problem}");
             self.refuse(&provider_config::NODE_FILTER_REQUIREMENTS, &text, &accepted);
         }
         (!text.trim().is_empty()).then_some(text)
     }
 
     fn node(&mut self) -> NodeControllerConfig {
-        let workers = self.number(&pace::CONCURRENT_NODE_SYNCS, 1, i32::MAX);
+        let workers = self.number(&controller_flags::CONCURRENT_NODE_SYNCS, 1, i32::MAX);
         NodeControllerConfig {
             workers: Some(workers),
-            status_workers: Some(match self.number(&pace::CONCURRENT_NODE_STATUS_UPDATES, 0, i32::MAX) {
+            status_workers: Some(match self.number(&controller_flags::CONCURRENT_NODE_STATUS_UPDATES, 0, i32::MAX) {
                 0 => workers,
                 updates => updates,
             }),
-            status_update_frequency: self.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
-            beta_labels: match self.read(&pace::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS) {
+            status_update_frequency: self.positive(&controller_flags::NODE_STATUS_UPDATE_FREQUENCY),
+            beta_labels: match self.read(&controller_flags::ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS) {
                 true => BetaLabels::Reconciled,
                 false => BetaLabels::Initial,
             },
-            reconcile_labels: self.read(&pace::RECONCILE_NODE_LABELS),
+            reconcile_labels: self.read(&controller_flags::RECONCILE_NODE_LABELS),
             ..NodeControllerConfig::default()
         }
     }
 
     fn node_lifecycle(&mut self) -> NodeLifecycleControllerConfig {
         NodeLifecycleControllerConfig {
-            monitor_period: self.positive(&pace::NODE_MONITOR_PERIOD),
-            concurrent_syncs: self.number(&pace::CONCURRENT_NODE_LIFECYCLE_SYNCS, 1, i32::MAX),
-            grace_period: self.read(&pace::NODE_DELETION_GRACE_PERIOD),
-            max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
-            max_percent: self.number(&pace::NODE_DELETION_MAX_PERCENT, 0, 100),
-            window: self.positive(&pace::NODE_DELETION_WINDOW),
+            monitor_period: self.positive(&controller_flags::NODE_MONITOR_PERIOD),
+            concurrent_syncs: self.number(&controller_flags::CONCURRENT_NODE_LIFECYCLE_SYNCS, 1, i32::MAX),
+            grace_period: self.read(&controller_flags::NODE_DELETION_GRACE_PERIOD),
+            max_count: self.number(&controller_flags::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
+            max_percent: self.number(&controller_flags::NODE_DELETION_MAX_PERCENT, 0, 100),
+            window: self.positive(&controller_flags::NODE_DELETION_WINDOW),
             delete_uninitialized_after: self
-                .zero_or_at_least(&pace::DELETE_UNINITIALIZED_NODES_AFTER, SHORTEST_UNINITIALIZED_TIME),
+                .zero_or_at_least(&controller_flags::DELETE_UNINITIALIZED_NODES_AFTER, MIN_UNINITIALIZED_TIME),
         }
     }
 
@@ -408,7 +410,7 @@ impl OptionsBuilder {
             cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
             nodes_are_filtered: !self.read(&provider_config::NODE_FILTER_REQUIREMENTS).trim().is_empty(),
             node_masks: NodeMaskSizes::default(),
-            reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
+            reconciliation_period: self.positive(&controller_flags::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
         }
     }

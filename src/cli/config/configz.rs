@@ -1,4 +1,4 @@
-//! The object behind `/configz`. Pure.
+//! Configuration object that `/configz` shows. Pure.
 //!
 //! Field names are those of the Go types (`k8s.io/cloud-provider/config/v1alpha1`,
 //! `k8s.io/controller-manager/config/v1alpha1`), which have no JSON tags and so appear in Go's spelling; the types of

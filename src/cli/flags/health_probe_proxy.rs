@@ -1,4 +1,4 @@
-//! Flags of health-probe-proxy: its own, and those of the log.
+//! Flags of health-probe-proxy: its own, and the logging flags.
 //!
 //! Upstream: `health-probe-proxy/main.go` of cloud-provider-azure.
 

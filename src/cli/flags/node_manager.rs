@@ -1,4 +1,4 @@
-//! Flags of cloud-node-manager: its own, and those of the manager that mean the same there.
+//! Flags of cloud-node-manager: its own, and the flags of the manager that have the same meaning.
 //!
 //! Upstream: `cmd/cloud-node-manager/app/nodemanager.go` and `config`.
 
@@ -7,16 +7,16 @@ use super::{FlagSection, FlagSpec, cloud, controllers, declare_flags, generic, l
 declare_flags! {
     NODE_NAME: String = "node-name" "" "Name of this machine's Node, lower-cased. Empty selects the host name.";
     USE_INSTANCE_METADATA: bool = "use-instance-metadata" "true"
-        "Read the machine's properties from the cloud's metadata service. false reads them from the cloud's API, with the \
-         credentials in --cloud-config.";
+        "Read the machine's properties from the cloud's metadata service. With false, read them from the cloud's API, with \
+         the credentials in --cloud-config.";
     WAIT_ROUTES: bool = "wait-routes" "false"
-        "Keep the uninitialized taint of the Node until there is a route to its pods: until its condition NetworkUnavailable \
+        "Keep the uninitialized taint of the Node until a route to its pods exists: until its condition NetworkUnavailable \
          is False.";
     WINDOWS_SERVICE: bool = "windows-service" "false"
-        "Reports to the service control manager of Windows. Other systems have none, and the flag has no effect there.";
+        "Report to the service control manager of Windows. The flag has no effect on other systems.";
 }
 
-/// Flags of the manager that mean the same here.
+/// Flags of the manager that have the same meaning here.
 const SHARED: &[&FlagSpec] = &[
     &cloud::CLOUD_PROVIDER.spec,
     &cloud::CLOUD_CONFIG.spec,
@@ -32,11 +32,11 @@ const SHARED: &[&FlagSpec] = &[
     &generic::VERSION.spec,
 ];
 
-/// Where the default is another than the manager's.
+/// Flags whose default differs from that of the manager.
 const DEFAULTS: &[(&str, &str)] = &[("kube-api-content-type", ""), ("min-resync-period", "0s"), ("secure-port", "0")];
 
-/// Where a flag of the manager has no effect here.
-const WITHOUT_EFFECT: &[(&str, &str)] = &[("min-resync-period", "nothing is checked but what changed")];
+/// Flags of the manager that have no effect here, with the reason.
+const WITHOUT_EFFECT: &[(&str, &str)] = &[("min-resync-period", "only changes are checked")];
 
 pub fn sections() -> Vec<FlagSection> {
     let of = |title, flags: &[&FlagSpec]| FlagSection { title, flags: flags.iter().map(|spec| adapt(spec)).collect() };
@@ -51,7 +51,7 @@ pub fn sections() -> Vec<FlagSection> {
     ]
 }
 
-/// The row as it is here.
+/// Returns the flag of the manager with its default and effect in cloud-node-manager.
 fn adapt(spec: &FlagSpec) -> FlagSpec {
     let find = |table: &[(&str, &'static str)]| table.iter().find(|(name, _)| *name == spec.name).map(|(_, text)| *text);
     let mut adapted = *spec;

@@ -1,14 +1,16 @@
-//! The flags of one binary. In: the sections that its providers have registered. Out: all sections in the order of `--help` and of the
-//! reference page, and names that are declared twice. Pure.
+//! Table of the flags of one binary. Pure.
+//!
+//! In: the sections that its providers have registered. Out: all sections in the order of `--help` and of the reference page, and names
+//! that are declared twice.
 
 use std::collections::BTreeSet;
 
 use super::{FlagSection, FlagSpec, SECTIONS, provider_config};
 
-/// What clap declares itself.
+/// Name of the flag that clap declares.
 const HELP: &str = "help";
 
-/// The program's own flags, and those of its providers.
+/// Flags of the program and of its providers.
 #[derive(Debug, Clone)]
 pub struct FlagTable {
     sections: Vec<FlagSection>,
@@ -16,7 +18,7 @@ pub struct FlagTable {
 }
 
 impl FlagTable {
-    /// The table of a binary whose providers have registered these sections.
+    /// Creates the table of a binary whose providers have registered these sections.
     pub fn new(registered: &[FlagSection]) -> Self {
         let mut provided = registered.to_vec();
         match provided.first_mut() {
@@ -27,22 +29,22 @@ impl FlagTable {
         Self { sections: SECTIONS.iter().cloned().chain(provided).collect(), registered }
     }
 
-    /// Headings with their flags.
+    /// Returns the headings with their flags.
     pub fn sections(&self) -> &[FlagSection] {
         &self.sections
     }
 
-    /// All rows in order.
+    /// Returns the flags of all sections in order.
     pub fn all(&self) -> impl Iterator<Item = &FlagSpec> {
         self.sections.iter().flat_map(|section| section.flags.iter())
     }
 
-    /// The rows that providers have registered.
+    /// Returns the flags that providers have registered.
     pub fn registered(&self) -> impl Iterator<Item = &FlagSpec> {
         self.registered.iter()
     }
 
-    /// What is wrong with what was registered: a line for each name that several rows have.
+    /// Returns an error line for each name that several flags have.
     pub fn clashes(&self) -> Vec<String> {
         let mut seen = BTreeSet::from([HELP.to_owned()]);
         let letters = |spec: &FlagSpec| spec.short.map(|letter| format!("-{letter}"));
@@ -50,7 +52,10 @@ impl FlagTable {
             let words = spec.aliases.iter().chain([&spec.name]).map(|name| (*name).to_owned());
             words.chain(letters(spec)).collect::<Vec<_>>()
         });
-        let twice = names.filter(|name| !seen.insert(name.clone())).collect::<Vec<_>>();
-        twice.iter().map(|name| format!("two flags are called {name:?}: a provider registers one that exists")).collect()
+        let duplicates = names.filter(|name| !seen.insert(name.clone())).collect::<Vec<_>>();
+        duplicates
+            .iter()
+            .map(|name| format!("two flags are called {name:?}: a provider registers a name that exists"))
+            .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! How one event becomes one line.
+//! Format of log lines: one line per event.
 
 use std::fmt::{self, Debug};
 
@@ -18,10 +18,10 @@ use tracing_subscriber::{
 
 use crate::runtime::clock::Clock;
 
-/// The field with the text of an event.
+/// Field with the text of an event.
 const MESSAGE: &str = "message";
 
-/// `"key"="value"` pairs in klog's manner, for spans.
+/// Formatter of the fields of spans, as `key="value"` pairs like klog's.
 pub(super) struct KlogFields;
 
 impl<'writer> FormatFields<'writer> for KlogFields {
@@ -84,7 +84,7 @@ impl Visit for FieldVisitor {
     }
 }
 
-/// `I1121 02:39:20.656523       1 file.rs:7] "message" key="value"`.
+/// Formatter of text lines: `I1121 02:39:20.656523       1 file.rs:7] "message" key="value"`.
 pub(super) struct KlogLine {
     pub(super) clock: Clock,
 }
@@ -118,13 +118,13 @@ fn severity(level: Level) -> char {
     }
 }
 
-/// Source file and line.
+/// Returns the name of the source file and the line of an event.
 fn caller(event: &Event<'_>) -> String {
     let file = event.metadata().file().and_then(|file| file.rsplit('/').next()).unwrap_or("???");
     format!("{file}:{}", event.metadata().line().unwrap_or(1))
 }
 
-/// `{"ts":…,"level":"info","caller":"file.rs:7","msg":"message","v":0,"key":"value"}`.
+/// Formatter of JSON lines: `{"ts":…,"level":"info","caller":"file.rs:7","msg":"message","v":0,"key":"value"}`.
 pub(super) struct JsonLine {
     pub(super) clock: Clock,
 }
@@ -155,7 +155,7 @@ where
     }
 }
 
-/// klog's verbosity, which errors do not have.
+/// Returns the verbosity in the sense of klog; `None` for errors, which have none.
 fn verbosity(level: Level) -> Option<u8> {
     match level {
         Level::ERROR => None,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn text_lines_are_klogs() {
+    fn text_lines_have_the_format_of_klog() {
         let sink = Sink::default();
         let writer = sink.clone();
         let layer =

@@ -1,13 +1,13 @@
-//! Values that are refused, flags in the wrong place, and flags without effect.
+//! Invalid values, misplaced flags, and flags without effect.
 
 use super::*;
 
-fn complaints(line: &str) -> Vec<String> {
+fn errors(line: &str) -> Vec<String> {
     parsed(line).unwrap_err().lines().to_vec()
 }
 
 #[test]
-fn refused_values_are_cut_after_64_characters() {
+fn invalid_values_are_truncated_after_64_characters() {
     let (long, cut) = ("x".repeat(500), "x".repeat(64));
     for line in [
         "--node-monitor-period=LONG",
@@ -31,7 +31,7 @@ fn refused_values_are_cut_after_64_characters() {
         "completion LONG",
         "man LONG",
     ] {
-        let found = complaints(&line.replace("LONG", &long)).join("\n");
+        let found = errors(&line.replace("LONG", &long)).join("\n");
         assert!(found.contains(&cut[..60]) && !found.contains(&format!("{cut}x")), "{line}: {found}");
     }
 }
@@ -52,21 +52,18 @@ fn subcommands_name_flags_of_the_manager_and_their_own() {
             "version --secure-port=1",
             "unknown flag --secure-port: the manager has it, version does not; version takes no flags",
         ),
-        ("check-config -o yaml", "invalid value \"yaml\" for --output <FORMAT>: want one of "),
+        ("check-config -o yaml", "invalid value \"yaml\" for --output <FORMAT>: expected one of "),
         (
             "cloud-node-manager --leader-elect=false",
             "unknown flag --leader-elect: the manager has it, cloud-node-manager does not; cloud-node-manager --help lists",
         ),
         ("check-config --cloud-confg=/c", "unknown flag --cloud-confg: did you mean --cloud-config?"),
-        (
-            "--cluster-name=c check-config",
-            "--cluster-name in front of check-config has no effect: write it after check-config",
-        ),
+        ("--cluster-name=c check-config", "--cluster-name before check-config has no effect: write it after check-config"),
     ] {
-        let found = complaints(line);
+        let found = errors(line);
         assert!(found.len() == 1 && found[0].starts_with(expected), "{line}: {found:?}");
     }
-    let found = complaints("check-config --secure-port=1");
+    let found = errors("check-config --secure-port=1");
     assert!(["--cloud-config", "--strict", "--cluster-name"].iter().all(|flag| found[0].contains(flag)), "{found:?}");
 }
 
@@ -96,11 +93,11 @@ fn unknown_gates_are_notices_and_unknown_flags_errors() {
     );
     assert!(notices[1].len() < 250, "{notices:?}");
     assert_eq!(config("--feature-gates=SeparateCacheWatchRPC=true").notices.len(), 1, "1.36 locks it");
-    assert!(complaints("--cloud-provider-platforms=azure")[0].starts_with("unknown flag --cloud-provider-platforms"));
+    assert!(errors("--cloud-provider-platforms=azure")[0].starts_with("unknown flag --cloud-provider-platforms"));
 }
 
 #[test]
-fn explain_takes_names_with_and_without_dashes() {
+fn explain_accepts_names_with_and_without_dashes() {
     for (line, name, json) in [
         ("explain --route-reconciliation-period", "--route-reconciliation-period", false),
         ("explain --route_reconciliation_period -o json", "--route-reconciliation-period", true),

@@ -1,4 +1,4 @@
-//! Flags that belong together: leader migration, webhooks, classes of load balancers, content types.
+//! Groups of flags: leader migration, webhooks, classes of load balancers, content types, cipher suites.
 
 use std::io::Write;
 
@@ -9,17 +9,17 @@ fn the_leader_migration_file_is_checked_when_enabled() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "kind: Nothing").unwrap();
     let flag = format!("--leader-migration-config={}", file.path().display());
-    assert_eq!(config(&flag).leader_migration, None, "it is not switched on");
+    assert_eq!(config(&flag).leader_migration, None, "it is not enabled");
     let default = config("--enable-leader-migration").leader_migration.unwrap();
     assert_eq!(default.lease_name, "cloud-provider-extraction-migration");
-    let lines = complaints(&format!("{flag} --enable-leader-migration"));
+    let lines = errors(&format!("{flag} --enable-leader-migration"));
     assert_eq!(lines.len(), 1);
     assert!(lines[0].contains("for --leader-migration-config: "), "{lines:?}");
-    assert_eq!(complaints("--enable-leader-migration --leader-migration-config=/does/not/exist").len(), 1);
+    assert_eq!(errors("--enable-leader-migration --leader-migration-config=/does/not/exist").len(), 1);
 }
 
 #[test]
-fn webhooks_are_served_when_the_gate_is_on_and_one_is_named() {
+fn webhooks_need_the_gate_and_a_name() {
     const GATE: &str = "--feature-gates=CloudControllerManagerWebhook=true";
     let served =
         config(&format!("{GATE} --webhooks=*,-b --webhook-secure-port=9443 --webhook-service=ns/hooks")).webhooks.unwrap();
@@ -34,22 +34,22 @@ fn webhooks_are_served_when_the_gate_is_on_and_one_is_named() {
     {
         assert_eq!(config(line).webhooks, None, "{line}");
     }
-    for (line, told) in [
-        ("--webhook-secure-port=10258", "--webhook-secure-port, --secure-port: they are the same"),
+    for (line, expected) in [
+        ("--webhook-secure-port=10258", "--webhook-secure-port, --secure-port: the ports are the same"),
         ("--webhook-secure-port=65536", "--webhook-secure-port"),
         ("--webhook-tls-cert-file=/a", "--webhook-tls-cert-file and --webhook-tls-private-key-file must be given together"),
         ("--webhook-tls-min-version=x", "--webhook-tls-min-version"),
         ("--webhook-tls-cipher-suites=x", "--webhook-tls-cipher-suites"),
         ("--webhook-tls-curve-preferences=7", "--webhook-tls-curve-preferences"),
-        ("--webhook-service=hooks", "--webhook-service: want namespace/name"),
-        ("--webhook-configurations=other/x", "--webhook-configurations: want"),
+        ("--webhook-service=hooks", "--webhook-service: expected namespace/name"),
+        ("--webhook-configurations=other/x", "--webhook-configurations: expected"),
         (
             "--webhook-configurations=x --webhook-tls-cert-file=/a --webhook-tls-private-key-file=/b",
-            "only the authority of a self-made certificate",
+            "only the authority of a generated certificate",
         ),
     ] {
-        let complaints = complaints(&format!("{GATE} --webhooks=a {line}"));
-        assert!(complaints.iter().any(|complaint| complaint.contains(told)), "{line}: {complaints:?}");
+        let errors = errors(&format!("{GATE} --webhooks=a {line}"));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{line}: {errors:?}");
     }
 }
 
@@ -66,26 +66,26 @@ fn a_class_is_checked_and_reaches_controller_and_provider() {
     assert_eq!(class("--load-balancer-class=example.com/azure"), of(Some("example.com/azure"), true));
     let alone = "--load-balancer-class=azure --serve-services-without-class=false";
     assert_eq!(class(alone), of(Some("azure"), false));
-    for (line, told) in [
-        ("--load-balancer-class=a/b/c", "invalid value \"a/b/c\" for --load-balancer-class: want a name"),
+    for (line, expected) in [
+        ("--load-balancer-class=a/b/c", "invalid value \"a/b/c\" for --load-balancer-class: expected a name"),
         ("--serve-services-without-class=false", "--serve-services-without-class: no Service would get a load balancer"),
     ] {
-        let complaints = complaints(line);
-        assert!(complaints.len() == 1 && complaints[0].contains(told), "{line}: {complaints:?}");
+        let errors = errors(line);
+        assert!(errors.len() == 1 && errors[0].contains(expected), "{line}: {errors:?}");
     }
 }
 
 #[test]
-fn content_types_of_go_are_taken_and_others_are_not() {
+fn content_types_of_go_are_accepted_and_others_are_errors() {
     let notices = |line: &str| config(line).notices;
-    for quiet in ["", "--kube-api-content-type=", "--kube-api-content-type=application/json"] {
-        assert_eq!(notices(quiet), Vec::<String>::new(), "{quiet}");
+    for silent in ["", "--kube-api-content-type=", "--kube-api-content-type=application/json"] {
+        assert_eq!(notices(silent), Vec::<String>::new(), "{silent}");
     }
-    let told = notices("--kube-api-content-type=application/vnd.kubernetes.protobuf");
-    assert!(told.len() == 1 && told[0].contains("requests are application/json nevertheless"), "{told:?}");
-    let complaints = complaints("--kube-api-content-type=application/yaml");
-    let wanted = "for --kube-api-content-type: want application/json or application/vnd.kubernetes.protobuf";
-    assert!(complaints.len() == 1 && complaints[0].contains(wanted), "{complaints:?}");
+    let warnings = notices("--kube-api-content-type=application/vnd.kubernetes.protobuf");
+    assert!(warnings.len() == 1 && warnings[0].contains("has no effect: requests are application/json"), "{warnings:?}");
+    let errors = errors("--kube-api-content-type=application/yaml");
+    let expected = "for --kube-api-content-type: expected application/json or application/vnd.kubernetes.protobuf";
+    assert!(errors.len() == 1 && errors[0].contains(expected), "{errors:?}");
 }
 
 #[test]
@@ -94,4 +94,11 @@ fn deprecated_labels_are_set_once_or_reconciled() {
     for (line, expected) in [("", Initial), ("--enable-deprecated-beta-topology-labels", Reconciled)] {
         assert_eq!(config(line).node.beta_labels, expected, "{line}");
     }
+}
+
+#[test]
+fn weak_ciphers_are_omitted_and_reported() {
+    let config = config("--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305");
+    assert_eq!(config.serving.tls_cipher_suites, ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"]);
+    assert_eq!(config.notices, ["cipher suite TLS_RSA_WITH_RC4_128_SHA is too weak and is not offered"]);
 }

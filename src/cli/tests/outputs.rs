@@ -1,4 +1,4 @@
-//! What is printed instead of running, and pages that show the configuration.
+//! Printed texts, and pages that show the configuration.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn help_and_version_are_printed() {
 }
 
 #[test]
-fn completions_for_every_shell_know_the_flags() {
+fn completions_for_every_shell_have_the_flags() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         assert!(printed(&format!("completion {shell}")).contains("leader-elect-renew-deadline"), "{shell}");
     }
@@ -52,7 +52,9 @@ fn flagz_shows_every_flag_and_reads_back() {
         .chain(flagz.iter().map(|(name, value)| format!("--{name}={value}")))
         .map(OsString::from)
         .collect();
-    let CliCommand::Run(second) = parse_for(words, providers(registry().flags())).unwrap() else { panic!("not to run") };
+    let CliCommand::Run(second) = parse_for(words, providers(registry().flags())).unwrap() else {
+        panic!("not a command to run")
+    };
     assert_eq!(second.flagz(), flagz);
     assert_eq!(second.controllers, first.controllers);
 }
@@ -75,7 +77,7 @@ fn configz_has_upstreams_shape() {
 }
 
 #[test]
-fn a_configuration_to_check_is_named_like_one_to_run() {
+fn check_config_reads_the_flags_of_the_manager() {
     let check = |line: &str| match parsed(&format!("check-config {line}")) {
         Ok(CliCommand::Check(check)) => *check,
         other => panic!("{line}: {other:?}"),
@@ -89,6 +91,6 @@ fn a_configuration_to_check_is_named_like_one_to_run() {
     let secret = check("--cloud-config-secret-name=c --online").cloud.config.cloud_config_secret.unwrap();
     assert_eq!([secret.namespace, secret.name, secret.key], ["kube-system", "c", "cloud-config"]);
     let error = parsed("check-config --cloud-provider=fake").unwrap_err();
-    assert_eq!(error.lines(), [r#"invalid value "fake" for --cloud-provider: want one of azure"#]);
+    assert_eq!(error.lines(), [r#"invalid value "fake" for --cloud-provider: expected one of azure"#]);
     assert!(parsed("check-config --leader-elect").is_err());
 }

@@ -1,4 +1,4 @@
-//! The words of subcommands, and of programs that replace one.
+//! Arguments of subcommands, and of programs with the name of a subcommand.
 
 use super::*;
 use crate::cloud_provider::config::IdentityBindingConfig;
@@ -14,28 +14,28 @@ macro_rules! read {
 }
 
 #[test]
-fn bad_words_are_told() {
-    for (line, told) in [
-        ("ccm plan web", "want NAMESPACE/NAME"),
-        ("ccm plan a/b/c", "want NAMESPACE/NAME"),
-        ("ccm plan --cloud-provider=other", "want one of azure"),
+fn invalid_arguments_are_reported() {
+    for (line, expected) in [
+        ("ccm plan web", "expected NAMESPACE/NAME"),
+        ("ccm plan a/b/c", "expected NAMESPACE/NAME"),
+        ("ccm plan --cloud-provider=other", "expected one of azure"),
         ("ccm plan --nonsense", "unknown flag --nonsense"),
-        ("ccm status web", "want NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME"),
-        ("ccm status a/b/c", "want NAMESPACE/NAME of a Service"),
-        ("ccm status --url http://h", "want https://HOST:PORT"),
+        ("ccm status web", "expected NAMESPACE/NAME of a Service, svc/NAME with -n NAMESPACE, or node/NAME"),
+        ("ccm status a/b/c", "expected NAMESPACE/NAME of a Service"),
+        ("ccm status --url http://h", "expected https://HOST:PORT"),
         ("ccm status --token-file t", "only with --url"),
         ("ccm support-bundle --token-file=t", "only with --url"),
-        ("ccm doctor --service-account=me", "want NAMESPACE/NAME"),
+        ("ccm doctor --service-account=me", "expected NAMESPACE/NAME"),
         ("ccm orphans --service-account=a/b", "unknown flag --service-account"),
-        ("ccm orphans --cloud-provider=other", "want one of azure"),
-        ("ccm man nothing", "want one of cloud-controller-manager, "),
+        ("ccm orphans --cloud-provider=other", "expected one of azure"),
+        ("ccm man nothing", "expected one of cloud-controller-manager, "),
         ("ccm --wait-routes", "unknown flag --wait-routes"),
         ("ccm --target-port=1", "unknown flag --target-port"),
         ("cloud-node-manager --leader-elect=false", "unknown flag --leader-elect"),
-        ("cloud-node-manager --node-status-update-frequency=0s", "want more than zero"),
-        ("cloud-node-manager --cloud-provider=gce", "want one of azure, fake"),
-        ("health-probe-proxy --target-port=0", "--target-port: 0 is no port"),
-        ("health-probe-proxy --health-check-port=65536", "--health-check-port: 65536 is no port"),
+        ("cloud-node-manager --node-status-update-frequency=0s", "expected more than zero"),
+        ("cloud-node-manager --cloud-provider=gce", "expected one of azure, fake"),
+        ("health-probe-proxy --target-port=0", "--target-port: 0 is not a valid port"),
+        ("health-probe-proxy --health-check-port=65536", "--health-check-port: 65536 is not a valid port"),
         ("health-probe-proxy --health-check-port=10256", "give two ports"),
         ("health-probe-proxy --leader-elect=false", "unknown flag --leader-elect"),
         ("acr-credential-provider", "the path of azure.json is missing"),
@@ -49,12 +49,12 @@ fn bad_words_are_told() {
         ("acr-credential-provider x --leader-elect=false", "unknown flag --leader-elect"),
     ] {
         let error = typed(line).unwrap_err().to_string();
-        assert!(error.contains(told), "{line}: {error}");
+        assert!(error.contains(expected), "{line}: {error}");
     }
 }
 
 #[test]
-fn programs_of_their_own_print_their_version() {
+fn each_program_prints_its_version() {
     for (line, begin) in [
         ("cloud-node-manager --version", "Cloud Node Manager v"),
         ("health-probe-proxy version", "health-probe-proxy v"),
@@ -66,7 +66,7 @@ fn programs_of_their_own_print_their_version() {
 }
 
 #[test]
-fn a_plan_takes_the_daemons_flags_and_only_reads() {
+fn plan_accepts_the_flags_of_the_manager_and_only_reads() {
     let options = read!(Plan, "ccm plan --all --cluster_name=c --cloud-config a_b -o json --diff");
     assert!(options.json && options.diff && !options.report && options.service.is_none());
     let manager = options.manager;
@@ -78,7 +78,7 @@ fn a_plan_takes_the_daemons_flags_and_only_reads() {
 }
 
 #[test]
-fn what_examines_takes_the_managers_flags_and_writes_nothing() {
+fn doctor_accepts_the_flags_of_the_manager_and_only_reads() {
     let line = "ccm doctor --cloud-config=a --cluster-name=c --dry-run=false --service-account=ns/me -o json";
     let options = read!(Examine, line);
     assert!(options.json && options.manager.dry_run && options.manager.cloud.config.read_only);
@@ -88,7 +88,7 @@ fn what_examines_takes_the_managers_flags_and_writes_nothing() {
 }
 
 #[test]
-fn a_bundle_takes_the_way_to_the_managers_pages() {
+fn support_bundle_reads_the_address_of_the_manager() {
     let line =
         "ccm support-bundle --file=x.tar.gz --leader-elect-resource-name=l --secure-port=1 --url=https://h:2 --token-file=t";
     let options = read!(GatherSupport, line);
@@ -98,10 +98,10 @@ fn a_bundle_takes_the_way_to_the_managers_pages() {
 }
 
 #[test]
-fn a_status_has_a_subject_and_a_way_to_the_page() {
-    let usual = read!(Status, "ccm status");
-    assert_eq!((usual.subject, usual.url, usual.json, usual.port), (StatusSubject::Manager, None, false, 10258));
-    assert_eq!(usual.lease, ("kube-system".to_owned(), "cloud-controller-manager".to_owned()));
+fn status_reads_subject_and_address() {
+    let default = read!(Status, "ccm status");
+    assert_eq!((default.subject, default.url, default.json, default.port), (StatusSubject::Manager, None, false, 10258));
+    assert_eq!(default.lease, ("kube-system".to_owned(), "cloud-controller-manager".to_owned()));
     let service = |namespace: &str| StatusSubject::Service { namespace: namespace.to_owned(), name: "web".to_owned() };
     let node = || StatusSubject::Node("a".to_owned());
     for (words, subject) in [
@@ -126,7 +126,7 @@ fn a_status_has_a_subject_and_a_way_to_the_page() {
 fn every_command_has_a_manual_page_with_its_flags() {
     let names = printed("man");
     let table = FlagTable::new(registry().flags());
-    for command in command(&table).get_subcommands().filter(|one| !one.is_hide_set()) {
+    for command in command(&table).get_subcommands().filter(|command| !command.is_hide_set()) {
         let ends = |name: &&str| name.ends_with(command.get_name());
         let name = names.lines().find(ends).unwrap_or_else(|| panic!("{} has no page: {names}", command.get_name()));
         let page = printed(&format!("man {name}"));
@@ -143,7 +143,7 @@ fn every_command_has_a_manual_page_with_its_flags() {
 }
 
 #[test]
-fn the_node_managers_words_mean_the_same_as_of_its_own_program() {
+fn node_manager_arguments_are_the_same_as_of_its_program() {
     let flags = "--node-name=Node-A --wait_routes --kube-api-qps 50";
     let expected = read!(ManageNode, &format!("cloud-controller-manager cloud-node-manager {flags}"));
     for program in ["cloud-node-manager", "/usr/local/bin/cloud-node-manager", "./cloud-node-manager.exe"] {
@@ -154,7 +154,7 @@ fn the_node_managers_words_mean_the_same_as_of_its_own_program() {
 }
 
 #[test]
-fn defaults_of_the_node_manager_are_upstreams() {
+fn node_manager_defaults_are_those_of_upstream() {
     let config = read!(ManageNode, "cloud-node-manager");
     assert_eq!((config.provider.as_str(), config.cloud_config, config.node_name), ("azure", None, None));
     assert!(config.use_instance_metadata && !config.settings.wait_routes);
@@ -166,11 +166,11 @@ fn defaults_of_the_node_manager_are_upstreams() {
     let line = "cloud-node-manager --windows-service --min-resync-period=10h --enable-deprecated-beta-topology-labels";
     let config = read!(ManageNode, line);
     assert!(config.settings.beta_labels && config.windows_service);
-    assert_eq!(config.notices.len(), 1, "what means nothing here is told: {:?}", config.notices);
+    assert_eq!(config.notices.len(), 1, "flags without effect are reported: {:?}", config.notices);
 }
 
 #[test]
-fn one_dash_will_do_for_the_probe_proxy_as_in_go() {
+fn probe_proxy_accepts_flags_with_one_dash_as_go() {
     for program in ["cloud-controller-manager health-probe-proxy", "/usr/bin/health-probe-proxy"] {
         for (flags, ports) in [
             ("", (10356, 10256)),
@@ -186,7 +186,7 @@ fn one_dash_will_do_for_the_probe_proxy_as_in_go() {
 }
 
 #[test]
-fn words_of_gos_credential_provider_mean_the_same() {
+fn arguments_of_the_go_credential_provider_are_accepted() {
     for program in ["cloud-controller-manager acr-credential-provider", "/var/lib/kubelet/acr-credential-provider"] {
         let plain = read!(ProvideImageCredentials, &format!("{program} /etc/kubernetes/azure.json")).config;
         assert_eq!(plain.cloud_config.to_str(), Some("/etc/kubernetes/azure.json"));

@@ -85,7 +85,7 @@ fn networks_lose_their_host_bits() {
 }
 
 #[test]
-fn versions() {
+fn version_flag_accepts_booleans_raw_and_versions() {
     for (text, value) in [
         ("true", Some(VersionRequest::Short)),
         ("false", Some(VersionRequest::No)),
@@ -100,7 +100,7 @@ fn versions() {
 }
 
 #[test]
-fn module_levels() {
+fn module_levels_are_pairs_of_pattern_and_number() {
     let parse = |text: &str| Vec::<logging::ModuleLevel>::parse(text).ok().map(|list| list.print());
     assert_eq!(parse("route*=4,work_queue=6"), Some("route*=4,work_queue=6".to_owned()));
     for text in ["route", "=4", "route=x", "route=-1"] {

@@ -16,25 +16,26 @@ use crate::cloud_provider::{Existence, InstanceMetadata, InstancesV2, node_field
 
 async fn metadata(instances: &dyn InstancesV2, node: &Node) -> CheckResult<InstanceMetadata> {
     let found = instances.instance_metadata(node).await.at("instance_metadata")?;
-    require(found.is_some(), || format!("instance_metadata knows no machine of {}", name(node)))?;
+    require(found.is_some(), || format!("instance_metadata returned no machine of {}", name(node)))?;
     Ok(found.unwrap_or_default())
 }
 
-/// Largest age of a result: the node-lifecycle controller repeats its requests every few seconds, and waits longer than this
+/// Largest age of a result. The node-lifecycle controller repeats its requests every few seconds, and waits longer than this
 /// before it acts.
-const FRESHNESS: Duration = Duration::from_secs(600);
+const MAX_RESULT_AGE: Duration = Duration::from_secs(600);
 /// Interval between two requests.
-const PERIOD: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Returns the first result that `fits`, or the last one after [`FRESHNESS`].
-async fn eventually<T, F: Future<Output = T>>(request: impl Fn() -> F, fits: impl Fn(&T) -> bool) -> T {
-    let end = Instant::now() + FRESHNESS;
+/// Repeats `request` until `matches` returns `true` for its result, or [`MAX_RESULT_AGE`] has passed. Returns the last
+/// result.
+async fn eventually<T, F: Future<Output = T>>(request: impl Fn() -> F, matches: impl Fn(&T) -> bool) -> T {
+    let end = Instant::now() + MAX_RESULT_AGE;
     loop {
         let result = request().await;
-        if fits(&result) || Instant::now() >= end {
+        if matches(&result) || Instant::now() >= end {
             return result;
         }
-        sleep(PERIOD).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -56,18 +57,18 @@ pub(super) async fn a_machine_is_described_the_same_by_name_and_by_provider_id(f
     require(by_name.provider_id.starts_with(&scheme), || format!("{:?} is not {scheme}…", by_name.provider_id))?;
     require(!by_name.node_addresses.is_empty(), || "the machine has no address".to_owned())?;
     let by_id = metadata(instances.as_ref(), &with_provider_id(&node, &by_name.provider_id)).await?;
-    require(by_name == by_id, || format!("by name {by_name:?}, by provider id {by_id:?}"))?;
+    require(by_name == by_id, || format!("by name {by_name:?}, by provider ID {by_id:?}"))?;
     let exists = instances.existence(&with_provider_id(&node, &by_name.provider_id)).await;
     require(exists == Existence::Exists, || format!("existence is {exists:?}"))
 }
 
-pub(super) async fn a_batch_answers_as_single_calls_do(fixture: &dyn CloudFixture) -> CheckResult {
+pub(super) async fn a_batch_returns_the_results_of_single_calls(fixture: &dyn CloudFixture) -> CheckResult {
     let nodes =
         [fixture.add_machine("batch-a").await.at("add_machine")?, fixture.add_machine("batch-b").await.at("add_machine")?];
     let process = Process::start(fixture, &nodes, &[]).await?;
     let instances = process.instances()?;
     let batch = instances.instance_metadata_batch(&shared(&nodes)).await;
-    require(batch.len() == nodes.len(), || format!("{} answers for {} Nodes", batch.len(), nodes.len()))?;
+    require(batch.len() == nodes.len(), || format!("{} results for {} Nodes", batch.len(), nodes.len()))?;
     for (node, result) in nodes.iter().zip(batch) {
         let single = instances.instance_metadata(node).await;
         require(result == single, || format!("{}: alone {single:?}, in a batch {result:?}", name(node)))?;
@@ -81,16 +82,16 @@ pub(super) async fn a_removed_machine_is_gone(fixture: &dyn CloudFixture) -> Che
     let existence = eventually(|| instances.existence(&node), |existence| *existence == Existence::Gone).await;
     require(existence == Existence::Gone, || format!("existence is {existence:?}"))?;
     let described = instances.instance_metadata(&node).await;
-    require(!matches!(described, Ok(Some(_))), || format!("instance_metadata says {described:?}"))
+    require(!matches!(described, Ok(Some(_))), || format!("instance_metadata returned {described:?}"))
 }
 
 pub(super) async fn a_stopped_machine_is_shut_down_and_exists(fixture: &dyn CloudFixture) -> CheckResult {
     let (node, _process, instances) = initialized_machine(fixture, "stopped").await?;
     let running = instances.instance_shutdown(&node).await.at("instance_shutdown")?;
-    require(!running, || "a running machine is said to be shut down".to_owned())?;
+    require(!running, || "instance_shutdown returned true for a running machine".to_owned())?;
     fixture.stop_machine(&node).await.at("stop_machine")?;
     let stopped = eventually(|| instances.instance_shutdown(&node), |stopped| *stopped == Ok(true)).await;
-    require(stopped.at("instance_shutdown")?, || "a stopped machine is said to run".to_owned())?;
+    require(stopped.at("instance_shutdown")?, || "instance_shutdown returned false for a stopped machine".to_owned())?;
     let existence = instances.existence(&node).await;
     require(existence == Existence::Exists, || format!("a stopped machine: existence is {existence:?}"))
 }
@@ -100,7 +101,7 @@ pub(super) async fn an_outage_proves_nothing(fixture: &dyn CloudFixture) -> Chec
     fixture.set_outage(true).await.at("set_outage")?;
     let existence = instances.existence(&node).await;
     fixture.set_outage(false).await.at("set_outage")?;
-    require(existence != Existence::Gone, || "a cloud that does not answer is taken for a machine that is gone".to_owned())
+    require(existence != Existence::Gone, || "during an outage, existence returned Gone for an existing machine".to_owned())
 }
 
 pub(super) async fn a_node_of_another_cloud_is_not_gone(fixture: &dyn CloudFixture) -> CheckResult {
@@ -108,5 +109,5 @@ pub(super) async fn a_node_of_another_cloud_is_not_gone(fixture: &dyn CloudFixtu
     let node = with_provider_id(&node, "another-cloud://zone/foreign");
     let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
     let existence = process.instances()?.existence(&node).await;
-    require(existence != Existence::Gone, || "the Node would be deleted".to_owned())
+    require(existence != Existence::Gone, || "existence returned Gone, so the Node would be deleted".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Checks of what a killed process leaves behind. In: a fixture. Out: whether the next process completes what was begun.
+//! Checks of interrupted calls. In: a fixture. Out: whether the next process completes the work of a killed process.
 
 use std::{
     future::{Future, poll_fn},
@@ -12,28 +12,28 @@ use tokio::time::sleep;
 
 use super::{CLUSTER, CloudFixture, load_balancers::LoadBalancerSetting, objects::deleted, report::CheckResult};
 
-/// Numbers of polls of a call before its process dies.
+/// Numbers of polls after which a call is dropped and its process ends.
 const POLLS: [usize; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 
-/// Tries of a call that completes what was begun: the cloud may still be busy with it.
-const TRIES: usize = 20;
-/// Delay between two attempts, as the service controller's first backoff.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Maximum number of attempts to complete interrupted work, which may still be in progress in the cloud.
+const MAX_ATTEMPTS: usize = 20;
+/// Delay between two attempts, equal to the first backoff of the service controller.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Repeats a call that fails, as its controller would.
+/// Repeats a failed call like a controller, up to [`MAX_ATTEMPTS`] times.
 async fn completed<T, F: Future<Output = CheckResult<T>>>(call: impl Fn() -> F) -> CheckResult<T> {
     let mut last = call().await;
-    for _ in 1..TRIES {
+    for _ in 1..MAX_ATTEMPTS {
         if last.is_ok() {
             return last;
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
         last = call().await;
     }
     last
 }
 
-/// Polls `work` so often, then drops it.
+/// Polls `work` up to `polls` times, and then drops it.
 async fn abandoned_after(polls: usize, work: impl Future) {
     let (mut work, mut remaining) = (pin!(work), polls);
     poll_fn(|context| {
@@ -53,7 +53,7 @@ pub(super) async fn an_interrupted_ensure_is_completed(fixture: &dyn CloudFixtur
         setting = setting.restarted(fixture, services).await?;
         completed(|| setting.ensure(&service)).await?;
         setting = removed(setting, fixture, &service).await?;
-        // Also if the Service is deleted before the call is completed.
+        // The second run deletes the Service before the interrupted call is completed.
         abandoned_after(polls, setting.balancer.ensure_load_balancer(CLUSTER, &service, &setting.hosts)).await;
         setting = setting.restarted(fixture, &[deleted(&service)]).await?;
         setting = removed(setting, fixture, &service).await?;
@@ -62,7 +62,7 @@ pub(super) async fn an_interrupted_ensure_is_completed(fixture: &dyn CloudFixtur
 }
 
 pub(super) async fn an_interrupted_delete_is_completed(fixture: &dyn CloudFixture) -> CheckResult {
-    let service = fixture.service("half-gone", 7);
+    let service = fixture.service("half-deleted", 7);
     let services = std::slice::from_ref(&service);
     let mut setting = LoadBalancerSetting::new(fixture, services).await?;
     for polls in POLLS {

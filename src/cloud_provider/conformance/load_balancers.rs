@@ -13,7 +13,8 @@ use super::{
 };
 use crate::cloud_provider::{LoadBalancer, ServiceDemand};
 
-/// Two machines, a process that knows them and `services`, and what the cloud was before there was any load balancer.
+/// Two machines, a process that has their Nodes and the Services cached, and the contents of the cloud without load
+/// balancers.
 pub(super) struct LoadBalancerSetting {
     pub(super) nodes: Vec<Node>,
     pub(super) hosts: Vec<Arc<Node>>,
@@ -27,7 +28,7 @@ impl LoadBalancerSetting {
         let mut nodes = Vec::new();
         for name in ["host-a", "host-b"] {
             let node = fixture.add_machine(name).await.at("add_machine")?;
-            nodes.push(initialised(fixture, node).await?);
+            nodes.push(initialized(fixture, node).await?);
         }
         let process = Process::start(fixture, &nodes, services).await?;
         let (balancer, before) = (process.load_balancer()?, fixture.contents().await);
@@ -38,7 +39,7 @@ impl LoadBalancerSetting {
         let status = self.balancer.ensure_load_balancer(CLUSTER, service, &self.hosts).await;
         let status = status.at("ensure_load_balancer")?;
         let served = status.ingress.as_ref().is_some_and(|ingress| !ingress.is_empty());
-        require(served, || "ensure_load_balancer succeeded and the status has no address".to_owned())?;
+        require(served, || "ensure_load_balancer succeeded, but its status has no address".to_owned())?;
         Ok(status)
     }
 
@@ -50,12 +51,12 @@ impl LoadBalancerSetting {
         self.balancer.get_load_balancer(CLUSTER, service).await.at("get_load_balancer")
     }
 
-    /// Checks that no trace of `service` remains, for the API and in the cloud.
+    /// Checks that neither `get_load_balancer` nor the cloud has anything of `service`.
     pub(super) async fn require_no_trace(&self, fixture: &dyn CloudFixture, service: &Service) -> CheckResult {
         let found = self.found(service).await?;
-        require(found.is_none(), || format!("get_load_balancer says {found:?} after the deletion"))?;
+        require(found.is_none(), || format!("get_load_balancer returned {found:?} after the deletion"))?;
         let after = fixture.contents().await;
-        require(after == self.before, || format!("left behind: {}", first_difference(&self.before, &after)))
+        require(after == self.before, || format!("leftover: {}", first_difference(&self.before, &after)))
     }
 
     /// Returns the setting with a new process.
@@ -68,7 +69,7 @@ impl LoadBalancerSetting {
     }
 }
 
-async fn initialised(fixture: &dyn CloudFixture, node: Node) -> CheckResult<Node> {
+async fn initialized(fixture: &dyn CloudFixture, node: Node) -> CheckResult<Node> {
     let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
     let Ok(instances) = process.instances() else { return Ok(node) };
     let found = instances.instance_metadata(&node).await.at("instance_metadata")?;
@@ -88,14 +89,16 @@ fn first_difference(before: &str, after: &str) -> String {
     line.map_or_else(|| "lines are missing".to_owned(), |line| line.chars().take(300).collect())
 }
 
-pub(super) async fn a_load_balancer_comes_and_goes_without_a_trace(fixture: &dyn CloudFixture) -> CheckResult {
+pub(super) async fn a_deleted_load_balancer_leaves_no_trace(fixture: &dyn CloudFixture) -> CheckResult {
     let service = fixture.service("once", 1);
     let setting = LoadBalancerSetting::new(fixture, std::slice::from_ref(&service)).await?;
     let found = setting.found(&service).await?;
-    require(found.is_none(), || format!("get_load_balancer says {found:?} before there is one"))?;
+    require(found.is_none(), || format!("get_load_balancer returned {found:?} before the creation"))?;
     let status = setting.ensure(&service).await?;
     let found = setting.found(&service).await?;
-    require(found.as_ref() == Some(&status), || format!("ensured {status:?}, got {found:?}"))?;
+    require(found.as_ref() == Some(&status), || {
+        format!("ensure_load_balancer returned {status:?}, get_load_balancer {found:?}")
+    })?;
     setting.delete(&service).await?;
     setting.require_no_trace(fixture, &service).await?;
     setting.delete(&service).await?;
@@ -107,7 +110,7 @@ pub(super) async fn another_ensure_changes_nothing(fixture: &dyn CloudFixture) -
     let setting = LoadBalancerSetting::new(fixture, std::slice::from_ref(&service)).await?;
     let (first, contents) = (setting.ensure(&service).await?, fixture.contents().await);
     let (second, after) = (setting.ensure(&service).await?, fixture.contents().await);
-    require(first == second, || format!("first {first:?}, then {second:?}"))?;
+    require(first == second, || format!("the first call returned {first:?}, the second {second:?}"))?;
     require(contents == after, || format!("changed: {}", first_difference(&contents, &after)))?;
     setting.delete(&service).await?;
     setting.require_no_trace(fixture, &service).await
@@ -120,9 +123,11 @@ pub(super) async fn another_process_continues(fixture: &dyn CloudFixture) -> Che
     let (status, contents) = (setting.ensure(&service).await?, fixture.contents().await);
     let setting = setting.restarted(fixture, services).await?;
     let found = setting.found(&service).await?;
-    require(found.as_ref() == Some(&status), || format!("ensured {status:?}, the next process got {found:?}"))?;
+    require(found.as_ref() == Some(&status), || {
+        format!("ensure_load_balancer returned {status:?}, get_load_balancer of the next process {found:?}")
+    })?;
     let second = setting.ensure(&service).await?;
-    require(status == second, || format!("ensured {status:?}, then {second:?}"))?;
+    require(status == second, || format!("the first process returned {status:?}, the next {second:?}"))?;
     let after = fixture.contents().await;
     require(contents == after, || format!("the next process changed: {}", first_difference(&contents, &after)))?;
     let setting = setting.restarted(fixture, &[deleted(&service)]).await?;
@@ -139,13 +144,15 @@ pub(super) async fn services_are_independent(fixture: &dyn CloudFixture) -> Chec
     for status in ensured {
         statuses.push(status?);
     }
-    let (leaving, staying) = services.split_at(half);
-    futures::future::try_join_all(leaving.iter().map(|service| shared_setting.delete(service))).await?;
-    for (service, status) in staying.iter().zip(statuses.split_off(half)) {
+    let (deleted_services, retained_services) = services.split_at(half);
+    futures::future::try_join_all(deleted_services.iter().map(|service| shared_setting.delete(service))).await?;
+    for (service, status) in retained_services.iter().zip(statuses.split_off(half)) {
         let found = setting.found(service).await?;
-        require(found.as_ref() == Some(&status), || format!("{status:?} became {found:?} as others were deleted"))?;
+        require(found.as_ref() == Some(&status), || {
+            format!("{status:?} became {found:?} when other Services were deleted")
+        })?;
     }
-    futures::future::try_join_all(staying.iter().map(|service| shared_setting.delete(service))).await?;
+    futures::future::try_join_all(retained_services.iter().map(|service| shared_setting.delete(service))).await?;
     setting.require_no_trace(fixture, &services[0]).await
 }
 
@@ -158,7 +165,7 @@ pub(super) async fn hosts_follow(fixture: &dyn CloudFixture) -> CheckResult {
         setting.balancer.update_load_balancer(CLUSTER, &service, hosts).await.at("update_load_balancer")?;
     }
     let after = fixture.contents().await;
-    require(both == after, || format!("a host left and came back: {}", first_difference(&both, &after)))?;
+    require(both == after, || format!("removing and adding a host changed: {}", first_difference(&both, &after)))?;
     let found = setting.found(&service).await?;
     require(found.as_ref() == Some(&status), || format!("{status:?} became {found:?} with the hosts"))?;
     setting.delete(&service).await?;
@@ -179,7 +186,7 @@ pub(super) async fn a_plan_writes_nothing(fixture: &dyn CloudFixture) -> CheckRe
     setting.require_no_trace(fixture, &service).await?;
     setting.ensure(&service).await?;
     let planned = plan().await.at("plan_services")?.writes;
-    require(!planned.has_changes(), || format!("planned after it was carried out: {planned:?}"))?;
+    require(!planned.has_changes(), || format!("the plan is not empty after ensure_load_balancer: {planned:?}"))?;
     setting.delete(&service).await?;
     setting.require_no_trace(fixture, &service).await
 }

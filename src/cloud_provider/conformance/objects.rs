@@ -1,4 +1,4 @@
-//! Kubernetes objects of the checks. In: names and numbers. Out: Services and Nodes as an API server would hand them out.
+//! Kubernetes objects of the checks. In: names and numbers. Out: Services and Nodes as an API server returns them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// Returns a Service of type `LoadBalancer` with one TCP port. `number`: different for each Service, at most 99.
+/// Returns a Service of type `LoadBalancer` with one TCP port.
+///
+/// `number` is at most 99 and must differ for each Service, because UID, cluster IP and node port depend on it.
 pub fn plain_service(name: &str, number: u16) -> Service {
     let port = ServicePort {
         name: Some("http".to_owned()),
@@ -43,7 +45,7 @@ pub fn plain_service(name: &str, number: u16) -> Service {
     Service { metadata, spec: Some(spec), status: None }
 }
 
-/// Returns `service` as the controller sees it when a user has deleted it.
+/// Returns `service` with a deletion timestamp.
 pub(super) fn deleted(service: &Service) -> Service {
     let mut service = service.clone();
     service.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));

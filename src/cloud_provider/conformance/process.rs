@@ -1,5 +1,5 @@
-//! Process of the provider: initialized, leading, and mortal. In: a fixture and the cluster as the process sees it. Out: the
-//! provider's parts, until the process is killed.
+//! Simulated process of the provider, initialized and leading. In: a fixture, and the Nodes and Services of the cluster.
+//! Out: the parts of the provider, until the process is killed.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// Process of a provider. Dropping it kills it: it may no longer write, and its tasks end.
+/// Simulated process of a provider. Dropping it kills the process: its leadership and its tasks end.
 pub(super) struct Process {
     provider: Arc<dyn CloudProvider>,
     leadership: watch::Sender<LeadershipState>,
@@ -53,11 +53,11 @@ impl Process {
         nodes: &[Node],
         services: &[Service],
     ) -> CheckResult<Self> {
-        let provider = fixture.provider().await.at("making the provider")?;
+        let provider = fixture.provider().await.at("create the provider")?;
         let (sender, leadership) = Leadership::channel();
         sender.send_replace(state);
         let shutdown = Shutdown::new();
-        let context = context(leadership, shutdown.clone(), nodes, services).at("making its context")?;
+        let context = context(leadership, shutdown.clone(), nodes, services).at("create its context")?;
         let process = Self { provider, leadership: sender, shutdown };
         process.provider.initialize(fixture.context(context)).await.at("initialize")?;
         Ok(process)
@@ -80,7 +80,7 @@ impl Process {
     }
 }
 
-/// Returns the context of a provider: no API server, and a cluster that does not change.
+/// Returns the context of a provider without an API server, in a cluster whose objects do not change.
 pub(crate) fn context(
     leadership: Leadership,
     shutdown: Shutdown,
@@ -113,11 +113,13 @@ async fn not_found(_: Request<Body>) -> Result<Response<Body>, Infallible> {
 pub(super) async fn the_name_fits_provider_ids(fixture: &dyn CloudFixture) -> CheckResult {
     let process = Process::start(fixture, &[], &[]).await?;
     let name = process.name();
-    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
-    require(!name.is_empty() && name.chars().all(fits), || format!("{name:?} is not of a-z, 0-9 and -"))
+    let is_valid = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    require(!name.is_empty() && name.chars().all(is_valid), || {
+        format!("{name:?} contains other characters than a-z, 0-9 and -")
+    })
 }
 
-/// Checks that a standby, which also initializes the provider, does not write.
+/// Checks that `initialize` does not write on a standby replica.
 pub(super) async fn a_start_writes_nothing(fixture: &dyn CloudFixture) -> CheckResult {
     let before = fixture.contents().await;
     let _standby = Process::start_as(fixture, LeadershipState::Standby, &[], &[]).await?;

@@ -1,4 +1,4 @@
-//! Report of the checks. In: the outcome of each. Out: a table, and whether the provider conforms.
+//! Report of the checks. In: the outcome of each check. Out: a table, and whether the provider conforms.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use crate::cloud_provider::{CloudError, CloudResult};
 /// Outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckOutcome {
-    /// The provider does what the controllers rely on.
+    /// Success: the provider fulfills the contract.
     Passed,
-    /// The provider or the fixture lacks what the check needs; which part.
+    /// Omission, with the part that the provider or the fixture lacks.
     Skipped(String),
-    /// Violation of the contract.
+    /// Violation of the contract, with details.
     Failed(String),
 }
 
-/// The checks in the order in which they ran.
+/// Outcomes of the checks, in the order in which they ran. [`Display`](fmt::Display) prints one line per check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConformanceReport {
-    /// Name of each check, and how it ended.
+    /// Name and outcome of each check.
     pub checks: Vec<(&'static str, CheckOutcome)>,
 }
 
@@ -28,7 +28,7 @@ impl ConformanceReport {
         !self.checks.iter().any(|(_, outcome)| matches!(outcome, CheckOutcome::Failed(_)))
     }
 
-    /// Returns the names of the checks that were skipped, so that a test can declare which ones it expects.
+    /// Returns the names of the skipped checks, so that a test can compare them with an expected list.
     pub fn skipped(&self) -> Vec<&'static str> {
         let skipped = self.checks.iter().filter(|(_, outcome)| matches!(outcome, CheckOutcome::Skipped(_)));
         skipped.map(|(name, _)| *name).collect()
@@ -65,7 +65,7 @@ pub(super) fn needed<T>(part: Option<T>, name: &str) -> CheckResult<T> {
     part.ok_or_else(|| CheckOutcome::Skipped(format!("the provider has no {name}")))
 }
 
-/// Names the step at which a call failed.
+/// Conversion of the result of a provider call to the result of a check step.
 pub(super) trait AtStep<T> {
     /// Skips the check if the call is not implemented, and fails it on any other error.
     fn at(self, step: &str) -> CheckResult<T>;

@@ -1,4 +1,4 @@
-//! Checks of [`Routes`]. In: a fixture. Out: whether routes come and go, alone and in batches.
+//! Checks of [`Routes`]. In: a fixture. Out: whether routes are created and deleted, singly and in batches.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl RouteSetting {
         pairs.map(route).collect()
     }
 
-    /// Returns the route in the cloud to the destination of `desired`.
+    /// Returns the listed route with the destination of `desired`.
     async fn found(&self, desired: &Route) -> CheckResult<Option<Route>> {
         let listed = self.routes.list_routes(CLUSTER).await.at("list_routes")?;
         Ok(listed.into_iter().find(|route| route.destination_cidr == desired.destination_cidr))
@@ -54,16 +54,16 @@ impl RouteSetting {
     }
 }
 
-pub(super) async fn a_route_comes_and_goes_without_a_trace(fixture: &dyn CloudFixture) -> CheckResult {
+pub(super) async fn a_deleted_route_leaves_no_trace(fixture: &dyn CloudFixture) -> CheckResult {
     let setting = RouteSetting::new(fixture).await?;
     let desired = setting.desired_routes().remove(0);
-    // Twice: a process may die after the first.
+    // The call is repeated because a process may end after the first call.
     for _ in 0..2 {
         setting.routes.create_route(CLUSTER, "hint", &desired).await.at("create_route")?;
     }
     let found = setting.found(&desired).await?;
-    let fits = found.as_ref().is_some_and(|found| found.target_node == desired.target_node && !found.blackhole);
-    require(fits, || format!("wanted {desired:?}, listed {found:?}"))?;
+    let matches = found.as_ref().is_some_and(|found| found.target_node == desired.target_node && !found.blackhole);
+    require(matches, || format!("expected {desired:?}, listed {found:?}"))?;
     let found = found.unwrap_or_default();
     for _ in 0..2 {
         setting.routes.delete_route(CLUSTER, &found).await.at("delete_route")?;
@@ -71,12 +71,14 @@ pub(super) async fn a_route_comes_and_goes_without_a_trace(fixture: &dyn CloudFi
     setting.require_as_before().await
 }
 
-pub(super) async fn a_batch_of_routes_is_answered_in_order(fixture: &dyn CloudFixture) -> CheckResult {
+pub(super) async fn a_batch_of_routes_returns_results_in_order(fixture: &dyn CloudFixture) -> CheckResult {
     let setting = RouteSetting::new(fixture).await?;
     let desired = setting.desired_routes();
     let create = desired.iter().map(|route| (route.target_node.clone(), route.clone())).collect();
     let outcomes = setting.routes.apply_routes(CLUSTER, &RouteChanges { delete: Vec::new(), create }).await;
-    require(outcomes.created.len() == desired.len(), || format!("{} answers", outcomes.created.len()))?;
+    require(outcomes.created.len() == desired.len(), || {
+        format!("{} results, expected {}", outcomes.created.len(), desired.len())
+    })?;
     for outcome in outcomes.created {
         outcome.at("apply_routes")?;
     }
@@ -97,7 +99,9 @@ pub(super) async fn a_plan_of_routes_writes_nothing(fixture: &dyn CloudFixture) 
     let setting = RouteSetting::new(fixture).await?;
     let contents = fixture.contents().await;
     let planned_on = setting.routes.routes_for_plan(CLUSTER).await.at("routes_for_plan")?;
-    require(planned_on == setting.before, || format!("planned on {planned_on:?}, listed {:?}", setting.before))?;
+    require(planned_on == setting.before, || {
+        format!("routes_for_plan returned {planned_on:?}, list_routes {:?}", setting.before)
+    })?;
     let after = fixture.contents().await;
     require(contents == after, || "routes_for_plan changed the cloud".to_owned())
 }

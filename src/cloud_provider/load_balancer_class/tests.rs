@@ -1,4 +1,4 @@
-//! Whose a Service is, as tables.
+//! Tables of Services and the managers that serve them.
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
@@ -20,11 +20,11 @@ fn classes(class: Option<&str>, without_class: bool) -> LoadBalancerClasses {
 }
 
 #[test]
-fn a_class_decides_who_makes_the_load_balancer() {
+fn a_class_determines_the_manager_of_the_load_balancer() {
     let (upstream, both, own) =
         (classes(None, true), classes(Some("example.com/azure"), true), classes(Some("example.com/azure"), false));
     assert_eq!(upstream, LoadBalancerClasses::default());
-    // By class: wanted by upstream, by a manager of a class and of none, by one of a class alone.
+    // By class: served by upstream, by a manager of a class and of no class, and by a manager of a class only.
     for (class, expected) in [
         (None, [true, true, false]),
         (Some("example.com/azure"), [false, true, true]),
@@ -34,9 +34,9 @@ fn a_class_decides_who_makes_the_load_balancer() {
         (Some(""), [false, false, false]),
     ] {
         let all = [&upstream, &both, &own];
-        let asked = service("LoadBalancer", class, &[]);
-        assert_eq!(all.map(|classes| classes.wants(&asked)), expected, "{class:?}");
-        assert_eq!(all.map(|classes| classes.is_elsewhere(&asked)), expected.map(|wanted| !wanted), "{class:?}");
+        let subject = service("LoadBalancer", class, &[]);
+        assert_eq!(all.map(|classes| classes.wants(&subject)), expected, "{class:?}");
+        assert_eq!(all.map(|classes| classes.is_elsewhere(&subject)), expected.map(|is_served| !is_served), "{class:?}");
         for type_ in ["ClusterIP", "NodePort", "ExternalName"] {
             let other = service(type_, class, &[]);
             assert!(all.iter().all(|classes| !classes.wants(&other) && !classes.is_elsewhere(&other)), "{type_} {class:?}");
@@ -60,7 +60,7 @@ fn each_class_has_its_own_finalizer() {
 }
 
 #[test]
-fn finalizers_of_others_are_told_from_those_of_strangers() {
+fn finalizers_of_managers_differ_from_other_finalizers() {
     let upstream = LoadBalancerClasses::default();
     for (finalizer, expected) in [
         (OURS, true),
@@ -71,31 +71,31 @@ fn finalizers_of_others_are_told_from_those_of_strangers() {
         ("load-balancer-cleanup", false),
         ("service.k8s.aws/resources", false),
     ] {
-        let held = service("LoadBalancer", None, &[finalizer]);
-        assert_eq!(upstream.other_finalizer(&held).is_some(), expected, "{finalizer}");
+        let subject = service("LoadBalancer", None, &[finalizer]);
+        assert_eq!(upstream.other_finalizer(&subject).is_some(), expected, "{finalizer}");
     }
     assert!(has_cleanup_finalizer(&service("ClusterIP", None, &["x/y", THEIRS])));
     assert!(!has_cleanup_finalizer(&service("LoadBalancer", None, &["x/y"])));
 }
 
-/// Of each Service: whether it is managed by upstream's default, by a manager of a class alone; whether it is another manager's for them.
+/// The columns are `is_managed` and `is_others`, each for upstream's default and for a manager of a class only.
 #[test]
-fn a_service_is_one_managers_at_a_time() {
+fn a_service_has_one_manager_at_a_time() {
     let (upstream, own) = (LoadBalancerClasses::default(), classes(Some("example.com/azure"), false));
     let class = Some("example.com/azure");
     for (name, service, managed, others) in [
         ("new", service("LoadBalancer", None, &[]), [true, false], [false, false]),
         ("new, of the class", service("LoadBalancer", class, &[]), [false, true], [false, false]),
-        ("held", service("LoadBalancer", None, &[FINALIZER]), [true, false], [false, true]),
-        ("held, of the class", service("LoadBalancer", class, &[OURS]), [false, true], [true, false]),
-        ("given up", service("ClusterIP", None, &[FINALIZER]), [true, false], [false, true]),
-        ("given up, of the class", service("ClusterIP", None, &[OURS]), [false, true], [true, false]),
+        ("served", service("LoadBalancer", None, &[FINALIZER]), [true, false], [false, true]),
+        ("served, of the class", service("LoadBalancer", class, &[OURS]), [false, true], [true, false]),
+        ("released", service("ClusterIP", None, &[FINALIZER]), [true, false], [false, true]),
+        ("released, of the class", service("ClusterIP", None, &[OURS]), [false, true], [true, false]),
         ("changes to the class", service("LoadBalancer", class, &[FINALIZER]), [true, false], [false, true]),
         ("changes to none", service("LoadBalancer", None, &[OURS]), [false, true], [true, false]),
-        ("held by both", service("LoadBalancer", class, &[FINALIZER, OURS]), [false, true], [true, false]),
-        ("given up by both", service("ClusterIP", None, &[FINALIZER, OURS]), [true, true], [false, false]),
+        ("finalizers of both", service("LoadBalancer", class, &[FINALIZER, OURS]), [false, true], [true, false]),
+        ("released by both", service("ClusterIP", None, &[FINALIZER, OURS]), [true, true], [false, false]),
         ("of a third", service("LoadBalancer", Some("example.com/other"), &[THEIRS]), [false, false], [true, true]),
-        ("of strangers", service("LoadBalancer", Some("metallb"), &["x/y"]), [false, false], [false, false]),
+        ("of another controller", service("LoadBalancer", Some("metallb"), &["x/y"]), [false, false], [false, false]),
     ] {
         assert_eq!([&upstream, &own].map(|classes| classes.is_managed(&service)), managed, "{name}");
         assert_eq!([&upstream, &own].map(|classes| classes.is_others(&service)), others, "{name}");
@@ -103,15 +103,15 @@ fn a_service_is_one_managers_at_a_time() {
 }
 
 #[test]
-fn a_class_is_a_name_of_which_a_finalizer_can_be_made() {
+fn classes_are_names_that_fit_into_a_finalizer() {
     let longest = format!("{}/x", vec!["a".repeat(57); 4].join("."));
-    for good in ["azure", "example.com/azure", "e/A_b.c-9", longest.as_str(), &"a".repeat(63)] {
-        assert!(LoadBalancerClasses::new(Some(good), true).is_ok(), "{good}");
+    for valid in ["azure", "example.com/azure", "e/A_b.c-9", longest.as_str(), &"a".repeat(63)] {
+        assert!(LoadBalancerClasses::new(Some(valid), true).is_ok(), "{valid}");
     }
     let long = format!("a{longest}");
     let name = "a".repeat(64);
-    for bad in ["", "/", "a/", "/a", "a/b/c", "Example.com/a", "-a", "a-", "a b", "ü", "a..b/c", "-a/b", &long, &name] {
-        assert!(LoadBalancerClasses::new(Some(bad), true).is_err(), "{bad}");
+    for invalid in ["", "/", "a/", "/a", "a/b/c", "Example.com/a", "-a", "a-", "a b", "ü", "a..b/c", "-a/b", &long, &name] {
+        assert!(LoadBalancerClasses::new(Some(invalid), true).is_err(), "{invalid}");
     }
     assert!(LoadBalancerClasses::new(Some(&long), true).unwrap_err().contains("at most 231 characters"));
 }

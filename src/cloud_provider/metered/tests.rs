@@ -1,4 +1,5 @@
-//! Answers come back, writes ask for leadership, calls end at their deadline, and all is counted. Clippy rejects a missing method.
+//! Results are returned, writes need leadership, calls end at their deadline, and all calls are counted. Clippy rejects a
+//! missing method.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -12,28 +13,29 @@ use crate::{
     runtime::{leader_election::LeadershipState, shutdown::Shutdown},
 };
 
-/// Overrides methods of each kind, records their names, and returns after `latency`, with `error` if there is one.
+/// Provider that overrides methods of each kind, records their names, and returns after `latency`, with `error` if it is
+/// set.
 #[derive(Clone, Default)]
 struct Probe {
-    reached: Arc<Mutex<BTreeSet<&'static str>>>,
+    called: Arc<Mutex<BTreeSet<&'static str>>>,
     latency: Duration,
     error: Option<CloudError>,
 }
 
 impl Probe {
-    fn note<T>(&self, name: &'static str, answer: T) -> T {
-        self.reached.lock().insert(name);
-        answer
+    fn record<T>(&self, name: &'static str, value: T) -> T {
+        self.called.lock().insert(name);
+        value
     }
 
-    async fn answer<T>(&self, name: &'static str, answer: T) -> CloudResult<T> {
-        self.note(name, ());
+    async fn call<T>(&self, name: &'static str, value: T) -> CloudResult<T> {
+        self.record(name, ());
         tokio::time::sleep(self.latency).await;
-        self.error.clone().map_or(Ok(answer), Err)
+        self.error.clone().map_or(Ok(value), Err)
     }
 
-    fn reached(&self) -> BTreeSet<&'static str> {
-        self.reached.lock().clone()
+    fn called(&self) -> BTreeSet<&'static str> {
+        self.called.lock().clone()
     }
 }
 
@@ -49,7 +51,7 @@ impl CloudProvider for Probe {
         key == "tier"
     }
     async fn initialize(&self, _: ProviderContext) -> CloudResult<()> {
-        self.answer("initialize", ()).await
+        self.call("initialize", ()).await
     }
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
         Some(Arc::new(self.clone()))
@@ -62,7 +64,7 @@ impl CloudProvider for Probe {
     }
 }
 
-/// Implements traits for the probe: each call returns the default. The methods after `with` are written out.
+/// Implements traits for the probe: each call returns the default. The methods after `with` are implemented in full.
 macro_rules! probe {
     ($(
         impl $interface:ident {
@@ -73,7 +75,7 @@ macro_rules! probe {
         #[async_trait]
         impl $interface for Probe {
             $(async fn $call(&self, $(_: &$type),*) -> CloudResult<$result> {
-                self.answer(stringify!($call), Default::default()).await
+                self.call(stringify!($call), Default::default()).await
             })*
             $($($method)*)?
         }
@@ -88,19 +90,19 @@ probe! {
     }
     with {
         async fn existence(&self, _: &Node) -> Existence {
-            match self.answer("existence", Existence::Gone).await {
+            match self.call("existence", Existence::Gone).await {
                 Ok(existence) => existence,
                 Err(error) => Existence::Unknown(error.to_string()),
             }
         }
         async fn second_look(&self, _: &Node) -> SecondLook {
-            match self.answer("second_look", SecondLook::Agrees).await {
+            match self.call("second_look", SecondLook::Agrees).await {
                 Ok(seen) => seen,
                 Err(error) => SecondLook::Silent(error.to_string()),
             }
         }
         async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
-            vec![self.answer("instance_metadata_batch", None).await; nodes.len()]
+            vec![self.call("instance_metadata_batch", None).await; nodes.len()]
         }
     }
 
@@ -114,10 +116,10 @@ probe! {
     }
     with {
         async fn hosts_changed(&self) {
-            self.note("hosts_changed", ())
+            self.record("hosts_changed", ())
         }
         async fn configuration_changed(&self) {
-            self.note("configuration_changed", ())
+            self.record("configuration_changed", ())
         }
         fn delay(&self, _: &Service) -> Option<String> {
             Some("a quota".to_owned())
@@ -131,7 +133,7 @@ probe! {
     }
     with {
         async fn apply_routes(&self, _: &str, changes: &RouteChanges) -> RouteOutcomes {
-            let outcome = self.answer("apply_routes", ()).await;
+            let outcome = self.call("apply_routes", ()).await;
             let created = vec![outcome.clone(); changes.create.len()];
             RouteOutcomes { deleted: vec![outcome; changes.delete.len()], created }
         }
@@ -153,14 +155,14 @@ fn changes() -> RouteChanges {
     RouteChanges { delete: vec![Route::default()], create: vec![(String::new(), Route::default()); 2] }
 }
 
-struct Answers {
+struct CallResults {
     calls: Vec<(&'static str, Result<(), CloudError>)>,
     existence: Existence,
     second_look: SecondLook,
 }
 
-/// Calls the methods once, as controllers would see the provider.
-async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> Answers {
+/// Calls each method once, like the controllers.
+async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> CallResults {
     let (node, service, nodes) = (Node::default(), Service::default(), [Arc::new(Node::default())]);
     let mut calls = vec![("initialize", cloud.initialize(context(leadership)).await)];
     let v2 = cloud.instances_v2().unwrap();
@@ -169,7 +171,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     calls.push(("instance_metadata", v2.instance_metadata(&node).await.map(drop)));
     let batch = v2.instance_metadata_batch(&nodes).await;
     assert_eq!(batch.len(), 1);
-    calls.extend(batch.into_iter().map(|answer| ("instance_metadata_batch", answer.map(drop))));
+    calls.extend(batch.into_iter().map(|result| ("instance_metadata_batch", result.map(drop))));
     let existence = v2.existence(&node).await;
     let second_look = v2.second_look(&node).await;
     let balancer = cloud.load_balancer().unwrap();
@@ -186,7 +188,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     let outcomes = routes.apply_routes("", &changes()).await;
     assert_eq!((outcomes.deleted.len(), outcomes.created.len()), (1, 2));
     calls.extend(outcomes.deleted.into_iter().chain(outcomes.created).map(|outcome| ("apply_routes", outcome)));
-    Answers { calls, existence, second_look }
+    CallResults { calls, existence, second_look }
 }
 
 fn wrapped(probe: &Probe, leadership: Leadership) -> (Arc<dyn CloudProvider>, Arc<Metrics>) {
@@ -203,13 +205,13 @@ fn measured(metrics: &Metrics, call: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_come_back_and_calls_are_measured() {
+async fn results_are_returned_and_calls_are_measured() {
     let probe = Probe::default();
     let (cloud, metrics) = wrapped(&probe, Leadership::unopposed());
-    let answers = call_everything(&*cloud, Leadership::unopposed()).await;
-    assert_eq!((answers.existence, answers.second_look), (Existence::Gone, SecondLook::Agrees));
-    for (call, answer) in answers.calls {
-        assert_eq!(answer, Ok(()), "{call}");
+    let results = call_everything(&*cloud, Leadership::unopposed()).await;
+    assert_eq!((results.existence, results.second_look), (Existence::Gone, SecondLook::Agrees));
+    for (call, result) in results.calls {
+        assert_eq!(result, Ok(()), "{call}");
         assert!(measured(&metrics, call) > 0, "{call} is not measured");
     }
     assert_eq!((cloud.provider_name(), cloud.health()), ("probe", Err("unwell".to_owned())));
@@ -219,7 +221,7 @@ async fn answers_come_back_and_calls_are_measured() {
     assert_eq!(balancer.delay(&Service::default()).as_deref(), Some("a quota"));
     balancer.hosts_changed().await;
     balancer.configuration_changed().await;
-    assert!(["hosts_changed", "configuration_changed"].iter().all(|call| probe.reached().contains(call)));
+    assert!(["hosts_changed", "configuration_changed"].iter().all(|call| probe.called().contains(call)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,12 +229,12 @@ async fn without_leadership_only_reads_reach_the_provider() {
     let (sender, leadership) = Leadership::channel();
     let probe = Probe::default();
     let (cloud, metrics) = wrapped(&probe, leadership.clone());
-    let answers = call_everything(&*cloud, leadership).await;
-    for (call, answer) in answers.calls {
-        assert_eq!(matches!(answer, Err(CloudError::NotLeader(_))), is_in(WRITES, call), "{call}");
+    let results = call_everything(&*cloud, leadership).await;
+    for (call, result) in results.calls {
+        assert_eq!(matches!(result, Err(CloudError::NotLeader(_))), is_in(WRITES, call), "{call}");
         assert_eq!(errors(&metrics, call, "not_leader") > 0.0, is_in(WRITES, call), "{call}");
     }
-    assert!(WRITES.split(' ').all(|call| !probe.reached().contains(call)));
+    assert!(WRITES.split(' ').all(|call| !probe.called().contains(call)));
 
     sender.send_replace(LeadershipState::Leading { until: (Instant::now() + Duration::from_secs(10)).into() });
     let ensure = || async { cloud.load_balancer().unwrap().ensure_load_balancer("", &Service::default(), &[]).await };
@@ -251,30 +253,30 @@ async fn calls_end_at_their_deadline() {
     ] {
         let probe = Probe { latency, ..Probe::default() };
         let (cloud, metrics) = wrapped(&probe, Leadership::unopposed());
-        let answers = call_everything(&*cloud, Leadership::unopposed()).await;
-        for (call, answer) in answers.calls {
+        let results = call_everything(&*cloud, Leadership::unopposed()).await;
+        for (call, result) in results.calls {
             let is_long = is_in(WRITES, call) || call == "initialize";
             let (late, limit) = if is_long { (late_writes, limits.writes) } else { (late_reads, limits.reads) };
             let expected = if late { Err(CloudError::Deadline { call, limit }) } else { Ok(()) };
-            assert_eq!(answer, expected, "{call} after {latency:?}");
+            assert_eq!(result, expected, "{call} after {latency:?}");
             assert_eq!(errors(&metrics, call, "deadline") > 0.0, late, "{call} after {latency:?}");
         }
-        assert_eq!(matches!(answers.existence, Existence::Unknown(_)), late_reads);
-        assert_eq!(matches!(answers.second_look, SecondLook::Silent(_)), late_reads);
+        assert_eq!(matches!(results.existence, Existence::Unknown(_)), late_reads);
+        assert_eq!(matches!(results.second_look, SecondLook::Silent(_)), late_reads);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_counted_by_class_and_passed_on() {
+async fn failures_are_counted_by_class_and_returned() {
     let error = CloudError::RetryAfter { after: Duration::from_secs(42), message: "busy".into() };
     let probe = Probe { error: Some(error.clone()), ..Probe::default() };
     let (cloud, metrics) = wrapped(&probe, Leadership::unopposed());
-    let answers = call_everything(&*cloud, Leadership::unopposed()).await;
-    for (call, answer) in answers.calls {
-        assert_eq!(answer, Err(error.clone()), "{call}");
+    let results = call_everything(&*cloud, Leadership::unopposed()).await;
+    for (call, result) in results.calls {
+        assert_eq!(result, Err(error.clone()), "{call}");
         let expected = if call == "apply_routes" { 3.0 } else { 1.0 };
         assert_eq!(errors(&metrics, call, "retry_after"), expected, "{call}");
     }
-    assert_eq!(answers.existence, Existence::Unknown(error.to_string()));
+    assert_eq!(results.existence, Existence::Unknown(error.to_string()));
     assert_eq!(errors(&metrics, "existence", "unknown"), 1.0);
 }

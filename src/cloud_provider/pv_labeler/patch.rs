@@ -1,7 +1,7 @@
 //! Patch of a volume. Pure.
 //!
-//! In: a request, later the labels. Out: the volume to label, if there is one; the labels that a provisioner set; the
-//! operations of a JSON patch.
+//! In: an admission request, and then the labels. Out: the volume to label, if there is one, the labels that a provisioner
+//! set, and the operations of a JSON patch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,23 @@ const REGION: &str = "topology.kubernetes.io/region";
 /// Names of both labels before Kubernetes 1.17.
 const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
-/// Annotation of volumes that a provisioner created, which has labeled them if it can.
+/// Annotation of volumes that a provisioner created. Most provisioners also label them.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Separator of the zones of a volume that is in several.
-const BETWEEN_ZONES: &str = "__";
+/// Separator of the zones of a volume in several zones.
+const ZONE_SEPARATOR: &str = "__";
 
-/// Returns the volume, unless the request does not create one.
+/// Returns the volume that the request creates; `None` for other requests.
 pub(super) fn volume_to_label(request: &AdmissionRequest) -> Option<PersistentVolume> {
-    let of = &request.resource;
-    let is_volume =
-        of.group.is_empty() && of.version == "v1" && of.kind == "persistentvolumes" && request.sub_resource.is_empty();
+    let resource = &request.resource;
+    let is_volume = resource.group.is_empty()
+        && resource.version == "v1"
+        && resource.kind == "persistentvolumes"
+        && request.sub_resource.is_empty();
     if is_volume && request.operation == "CREATE" { request.object.read() } else { None }
 }
 
-/// Returns the location according to the provisioner that created the volume. Other sources are not trusted.
+/// Returns the zone and region that the provisioner of the volume set. Labels of other volumes are not trusted, so it
+/// returns `None`.
 pub(super) fn labels_of_provisioner(volume: &PersistentVolume) -> Option<BTreeMap<String, String>> {
     let (labels, annotations) = (volume.metadata.labels.as_ref()?, volume.metadata.annotations.as_ref()?);
     let both = |keys: [&str; 2]| {
@@ -41,11 +44,11 @@ pub(super) fn labels_of_provisioner(volume: &PersistentVolume) -> Option<BTreeMa
     found.filter(|_| annotations.contains_key(PROVISIONED_BY))
 }
 
-/// Returns the operations that label the volume and keep its pods in its location; none if it has the labels.
+/// Returns the operations that label the volume and restrict its Pods to its location; empty if nothing changes.
 ///
 /// # Errors
 ///
-/// A zone has no name.
+/// The name of a zone is empty.
 pub(super) fn patch(volume: &PersistentVolume, labels: &BTreeMap<String, String>) -> Result<Vec<Value>, String> {
     let mut operations = Vec::new();
     let requirements = labels.iter().map(requirement).collect::<Result<Vec<_>, _>>()?;
@@ -62,7 +65,7 @@ pub(super) fn patch(volume: &PersistentVolume, labels: &BTreeMap<String, String>
     Ok(operations)
 }
 
-/// Returns the affinity with these requirements in every term, or `None` if some term already refers to such a label.
+/// Returns the affinity with these requirements in every term, or `None` if a term already contains one of the keys.
 fn with_requirements(
     affinity: Option<VolumeNodeAffinity>,
     requirements: &[NodeSelectorRequirement],
@@ -87,9 +90,9 @@ fn with_requirements(
 fn requirement((key, value): (&String, &String)) -> Result<NodeSelectorRequirement, String> {
     let is_zone = [ZONE, BETA_ZONE].contains(&key.as_str());
     let values: BTreeSet<&str> =
-        if is_zone { value.split(BETWEEN_ZONES).map(str::trim).collect() } else { BTreeSet::from([value.as_str()]) };
+        if is_zone { value.split(ZONE_SEPARATOR).map(str::trim).collect() } else { BTreeSet::from([value.as_str()]) };
     if is_zone && values.contains("") {
-        return Err(format!("its label {key} names a zone without name"));
+        return Err(format!("its label {key} contains a zone with an empty name"));
     }
     let values = values.into_iter().map(str::to_owned).collect();
     Ok(NodeSelectorRequirement { key: key.clone(), operator: "In".to_owned(), values: Some(values) })
@@ -114,7 +117,7 @@ mod tests {
         serde_json::from_value(document).unwrap()
     }
 
-    /// The volume after the patch.
+    /// Returns the patched volume.
     fn patched(volume: &PersistentVolume, labels: &BTreeMap<String, String>) -> PersistentVolume {
         let mut document = serde_json::to_value(volume).unwrap();
         for operation in patch(volume, labels).unwrap() {
@@ -126,15 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn only_new_volumes_are_labelled() {
-        let good = || request(json!({"metadata": {"name": "a"}, "spec": {}}));
-        assert!(volume_to_label(&good()).is_some());
+    fn only_new_volumes_are_labeled() {
+        let valid = || request(json!({"metadata": {"name": "a"}, "spec": {}}));
+        assert!(volume_to_label(&valid()).is_some());
         for other in [
-            AdmissionRequest { operation: "UPDATE".to_owned(), ..good() },
-            AdmissionRequest { sub_resource: "status".to_owned(), ..good() },
-            AdmissionRequest { object: json!(5).into(), ..good() },
-            AdmissionRequest { resource: AdmissionType { kind: "pods".to_owned(), ..good().resource }, ..good() },
-            AdmissionRequest { resource: AdmissionType { version: "v2".to_owned(), ..good().resource }, ..good() },
+            AdmissionRequest { operation: "UPDATE".to_owned(), ..valid() },
+            AdmissionRequest { sub_resource: "status".to_owned(), ..valid() },
+            AdmissionRequest { object: json!(5).into(), ..valid() },
+            AdmissionRequest { resource: AdmissionType { kind: "pods".to_owned(), ..valid().resource }, ..valid() },
+            AdmissionRequest { resource: AdmissionType { version: "v2".to_owned(), ..valid().resource }, ..valid() },
         ] {
             assert_eq!(volume_to_label(&other), None, "{other:?}");
         }
@@ -144,7 +147,7 @@ mod tests {
     fn a_provisioner_is_trusted_if_it_names_zone_and_region() {
         let (new, old) = ([(ZONE, "z"), (REGION, "r")], [(BETA_ZONE, "y"), (BETA_REGION, "q")]);
         let both = [&new[..], &old].concat();
-        for (given, is_provisioned, expected) in [
+        for (pairs, is_provisioned, expected) in [
             (&new[..], true, Some(&new[..])),
             (&old, true, Some(&old)),
             (&both, true, Some(&new)),
@@ -154,21 +157,22 @@ mod tests {
             (&both, false, None),
         ] {
             let annotations = if is_provisioned { json!({PROVISIONED_BY: "kubernetes.io/azure-disk"}) } else { json!({}) };
-            let metadata = json!({"labels": labels(given), "annotations": annotations});
+            let metadata = json!({"labels": labels(pairs), "annotations": annotations});
             let found = labels_of_provisioner(&volume(json!({"metadata": metadata, "spec": {}})));
-            assert_eq!(found, expected.map(labels), "{given:?} {is_provisioned}");
+            assert_eq!(found, expected.map(labels), "{pairs:?} {is_provisioned}");
         }
     }
 
-    /// One term of a required affinity, as keys with values.
+    /// Returns a term of a required affinity with these keys and values.
     fn term(expressions: &[(&str, &[&str])]) -> Value {
         let expressions = expressions.iter().map(|(key, values)| json!({"key": key, "operator": "In", "values": values}));
         json!({"matchExpressions": expressions.collect::<Vec<_>>()})
     }
 
-    /// Upstream: `Test_PVLAdmission`. What a volume has, what the cloud says, and what it has then.
+    /// Upstream: `Test_PVLAdmission`. Labels and affinity of a volume, labels of the cloud, and the patched labels and
+    /// affinity.
     #[test]
-    fn volumes_as_upstream_leaves_them() {
+    fn patched_volumes_match_upstream() {
         let zones = ["1", "2", "3"];
         type Expressions<'a> = &'a [(&'a str, &'a [&'a str])];
         type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -213,20 +217,20 @@ mod tests {
                 let terms = json!({"required": {"nodeSelectorTerms": [term(required)]}});
                 if required.is_empty() { Value::Null } else { terms }
             };
-            let given = json!({"metadata": {"labels": labels(before)}, "spec": {"nodeAffinity": affinity(required)}});
-            let patched = patched(&volume(given), &labels(found));
+            let document = json!({"metadata": {"labels": labels(before)}, "spec": {"nodeAffinity": affinity(required)}});
+            let patched = patched(&volume(document), &labels(found));
             assert_eq!(patched.metadata.labels.unwrap_or_default(), labels(after), "{found:?}");
-            let got = patched.spec.unwrap().node_affinity;
-            assert_eq!(serde_json::to_value(got).unwrap(), affinity(expected), "{found:?}");
+            let patched_affinity = patched.spec.unwrap().node_affinity;
+            assert_eq!(serde_json::to_value(patched_affinity).unwrap(), affinity(expected), "{found:?}");
         }
     }
 
     #[test]
-    fn a_zone_without_name_is_told() {
+    fn a_zone_with_an_empty_name_is_refused() {
         let volume = volume(json!({"metadata": {}, "spec": {}}));
         for (key, value) in [(ZONE, ""), (ZONE, "1__"), (BETA_ZONE, "1__ __2")] {
-            let told = patch(&volume, &labels(&[(key, value)])).unwrap_err();
-            assert_eq!(told, format!("its label {key} names a zone without name"), "{value}");
+            let reason = patch(&volume, &labels(&[(key, value)])).unwrap_err();
+            assert_eq!(reason, format!("its label {key} contains a zone with an empty name"), "{value}");
         }
         assert!(patch(&volume, &labels(&[(REGION, "")])).is_ok());
     }
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_affinity_that_speaks_of_a_label_stays() {
+    fn an_affinity_with_a_label_of_the_location_is_kept() {
         let own = json!({"key": ZONE, "operator": "In", "values": ["eastus-3"]});
         let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [own]}]}});
         let before = volume(json!({"metadata": {}, "spec": {"nodeAffinity": affinity}}));
@@ -252,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_idempotent_and_without_labels_nothing_changes() {
+    fn the_patch_is_idempotent_and_empty_without_labels() {
         let before = volume(json!({"metadata": {}, "spec": {}}));
         assert_eq!(patch(&before, &BTreeMap::new()), Ok(Vec::new()));
         let found = labels(&[(ZONE, "eastus-1"), (REGION, "eastus")]);

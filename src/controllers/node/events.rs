@@ -1,4 +1,4 @@
-//! Every event of the node controller.
+//! Events of the node controller, each a named function.
 
 use std::fmt::Display;
 
@@ -13,11 +13,11 @@ use crate::{
     runtime::events::{EventDescription, RecordedEvent},
 };
 
-/// Longest part of a value in a message.
+/// Largest number of characters of a value in a message.
 const SHOWN_VALUE: usize = 64;
 
 const SYNCED: EventDescription =
-    EventDescription::normal("Synced", "A Node has been initialised: the uninitialized taint is gone.");
+    EventDescription::normal("Synced", "A Node has been initialized: the uninitialized taint has been removed.");
 const NO_INSTANCE: EventDescription = EventDescription::normal(
     "NoCloudInstance",
     "A Node keeps the uninitialized taint because the cloud provider has no instance for it.",
@@ -36,7 +36,7 @@ const ADDRESSES_FAILED: EventDescription = EventDescription::warning(
 );
 const WAITING_FOR_ROUTES: EventDescription = EventDescription::normal(
     "WaitingForRoutes",
-    "A Node is initialised but keeps the uninitialized taint until a route to its Pods exists (`--wait-routes`).",
+    "A Node is initialized but keeps the uninitialized taint until a route to its Pods exists (`--wait-routes`).",
 );
 const FOREIGN: EventDescription = EventDescription::normal(
     "NodeOfAnotherCloud",
@@ -44,7 +44,7 @@ const FOREIGN: EventDescription = EventDescription::normal(
 );
 const NO_PROVIDER_ID: EventDescription = EventDescription::warning(
     "NodeWithoutProviderID",
-    "A Node has neither a provider id nor the uninitialized taint, so that no controller initializes it. Once per Node and start.",
+    "A Node has neither a provider id nor the uninitialized taint, so no controller initializes it. Once per Node and start.",
 );
 const LABELS_OUTDATED: EventDescription = EventDescription::warning(
     "NodeLabelsOutdated",
@@ -52,7 +52,7 @@ const LABELS_OUTDATED: EventDescription = EventDescription::warning(
 );
 const LABELS_UPDATED: EventDescription = EventDescription::normal(
     "NodeLabelsUpdated",
-    "Labels of a Node for machine type, zone or region have been set to what its instance has (`--reconcile-node-labels`).",
+    "Labels of a Node for machine type, zone or region have been set to the values of its instance (`--reconcile-node-labels`).",
 );
 
 /// Events of this controller, for the reference page.
@@ -76,17 +76,17 @@ pub(super) fn synced(node: &Node) -> RecordedEvent {
 
 /// Reports that the cloud has no instance for the Node.
 pub(super) fn no_instance(node: &Node) -> RecordedEvent {
-    NO_INSTANCE.about(node, "The cloud provider has no instance for this node; the node stays uninitialized")
+    NO_INSTANCE.about(node, "The cloud provider has no instance for this node; the node remains uninitialized")
 }
 
 pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
-    let message = format!("The cloud provider failed to describe the instance; the node stays uninitialized: {error}");
+    let message = format!("The cloud provider failed to describe the instance; the node remains uninitialized: {error}");
     METADATA_FAILED.about(node, message)
 }
 
-/// Reports metadata that does not fit the Node.
+/// Reports metadata that cannot be applied to the Node.
 pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
-    INITIALIZATION_FAILED.about(node, format!("The node stays uninitialized: {error}"))
+    INITIALIZATION_FAILED.about(node, format!("The node remains uninitialized: {error}"))
 }
 
 /// Reports that the addresses cannot be determined.
@@ -94,10 +94,10 @@ pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> RecordedEven
     ADDRESSES_FAILED.about(node, format!("The addresses of the node were not updated: {error}"))
 }
 
-/// Reports that no route has been created yet.
+/// Reports that the Node waits for its first route.
 pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
     let message =
-        "The node stays uninitialized until its condition NetworkUnavailable is False: no route to its pods exists yet";
+        "The node remains uninitialized until its condition NetworkUnavailable is False: no route to its pods exists yet";
     WAITING_FOR_ROUTES.about(node, message)
 }
 
@@ -105,8 +105,8 @@ pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
 pub(super) fn foreign(node: &Node, provider: &str) -> RecordedEvent {
     let id: String = provider_id(node).unwrap_or_default().chars().take(SHOWN_VALUE).collect();
     let message = format!(
-        "spec.providerID {id:?} belongs to another cloud than {provider}: this program leaves the node's addresses, labels, taints, \
-         routes and load balancer membership alone; the node's own cloud controller manager initializes it"
+        "spec.providerID {id:?} belongs to another cloud than {provider}: this program does not change the node's addresses, labels, \
+         taints, routes and load balancer membership; the node's own cloud controller manager initializes it"
     );
     FOREIGN.about(node, message)
 }
@@ -114,7 +114,7 @@ pub(super) fn foreign(node: &Node, provider: &str) -> RecordedEvent {
 /// Reports that the Node registered without the taint.
 pub(super) fn without_provider_id(node: &Node) -> RecordedEvent {
     let message = format!(
-        "The node has no provider ID and lacks the taint {TAINT_UNINITIALIZED}, so that no controller initializes it; run `{}`, and start its \
+        "The node has no provider ID and lacks the taint {TAINT_UNINITIALIZED}, so no controller initializes it; run `{}`, and start its \
          kubelet with --cloud-provider=external",
         taints::initialization_command(name(node))
     );
@@ -132,7 +132,7 @@ pub(super) fn labels_outdated(node: &Node, outdated: &Labels) -> RecordedEvent {
 
 /// Reports labels that were set to those of the instance, which `outdated` lists.
 pub(super) fn labels_updated(node: &Node, outdated: &Labels) -> RecordedEvent {
-    let message = format!("Labels were set to what the instance has: {}", compare_labels(node, outdated));
+    let message = format!("Labels were set to the values of the instance: {}", compare_labels(node, outdated));
     LABELS_UPDATED.about(node, message)
 }
 
@@ -150,7 +150,7 @@ mod tests {
     use crate::node::fixtures::node;
 
     #[test]
-    fn every_event_stands_in_the_table() {
+    fn table_lists_every_event() {
         let (node, error) = (node("n"), "broken");
         let all = [
             synced(&node),

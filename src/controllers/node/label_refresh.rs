@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl NodeController {
-    /// Returns the labels to write to `node`.
+    /// Returns the labels to write to `node`: none unless `--reconcile-node-labels` is set.
     pub(super) fn label_changes(&self, node: &Node, metadata: &InstanceMetadata) -> NodeChanges {
         let refreshed = self.config.reconcile_labels && self.kind_of(node) == NodeKind::Ordinary;
         let mut labels = if refreshed { labels::outdated(node, metadata) } else { Labels::new() };
@@ -26,7 +26,7 @@ impl NodeController {
         NodeChanges { labels, ..NodeChanges::default() }
     }
 
-    /// Records which labels of `node` differ from its instance, with an event if that is new and nothing updates them.
+    /// Records which labels of `node` differ from its instance. Without `--reconcile-node-labels`, a new difference is an event.
     pub(super) fn compare_labels(&self, node: &Node, metadata: &InstanceMetadata) {
         if self.kind_of(node) != NodeKind::Ordinary {
             return;
@@ -43,7 +43,7 @@ impl NodeController {
         self.context.events.record(events::labels_updated(node, written));
     }
 
-    /// Returns `true` if labels are outdated that were not before.
+    /// Records the outdated labels of a Node. Returns `true` if they differ from those of the last comparison and are not empty.
     fn remember_outdated(&self, key: ObjectKey, outdated: &Labels) -> bool {
         let mut remembered = self.outdated_labels.lock();
         if outdated.is_empty() {
@@ -53,7 +53,7 @@ impl NodeController {
         remembered.insert(key, outdated.clone()).as_ref() != Some(outdated)
     }
 
-    /// Counts Nodes by outdated label for the metric.
+    /// Updates the metric of Nodes by outdated label.
     pub(super) fn observe_labels(&self) {
         let mut remembered = self.outdated_labels.lock();
         remembered.retain(|key, _| self.nodes.get(key).is_some());

@@ -17,7 +17,7 @@ pub(super) const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// Longest time that a batch delays the next one.
 const MAX_BATCH_WAIT: Duration = Duration::from_secs(1);
 
-/// Metadata of one instance; `None`: not an instance of this cloud.
+/// Metadata of one instance; `None` if the cloud has no instance for the Node.
 pub(super) type MetadataResult = CloudResult<Option<InstanceMetadata>>;
 
 /// Nodes, with a reply channel for each. The reply contains the size of the batch.
@@ -30,11 +30,11 @@ struct MetadataBatch {
 #[derive(Default)]
 struct PendingBatch {
     batch: MetadataBatch,
-    /// Whether a task is there that will take them.
+    /// Whether a task is running that will take the batch.
     has_task: bool,
 }
 
-/// Batches the requests of one queue.
+/// Batcher for the metadata requests of one work queue.
 pub(super) struct MetadataBatcher {
     pub(super) instances: Arc<dyn InstancesV2>,
     /// Never held across an await.
@@ -55,7 +55,7 @@ impl MetadataBatcher {
         }
     }
 
-    /// Waits for the batch's answer; an error when the batch ended without one.
+    /// Adds `node` to the pending batch and waits for the result. Returns an error if the batch ended without one.
     async fn join_batch(self: &Arc<Self>, node: &Arc<Node>) -> Result<(MetadataResult, usize), oneshot::error::RecvError> {
         let (sender, receiver) = oneshot::channel();
         let first = {
@@ -74,7 +74,7 @@ impl MetadataBatcher {
         tokio::time::sleep(BATCH_DELAY).await;
         while let Some(batch) = self.take_batch() {
             let batch = tokio::spawn(Arc::clone(&self).run_batch(batch));
-            // A batch that panics drops its senders: those who wait notice.
+            // A batch that panics drops its senders, so its callers get an error.
             let _ = tokio::time::timeout(MAX_BATCH_WAIT, batch).await;
         }
     }

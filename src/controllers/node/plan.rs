@@ -14,7 +14,7 @@ pub(super) const NO_INSTANCE: &str = "the cloud provider has no instance for thi
 #[derive(Debug, PartialEq)]
 pub(super) enum NodeAction {
     Initialize,
-    /// Older labels that follow stable ones.
+    /// Write deprecated labels so that they equal the stable ones.
     UpdateLabels(NodeChanges),
     Nothing,
 }
@@ -22,14 +22,14 @@ pub(super) enum NodeAction {
 /// Relation of a Node to this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeKind {
-    /// The Node of another cloud: an event reports it, and nothing is written.
+    /// Node of another cloud: an event reports it, and nothing is written.
     Foreign,
-    /// A Node that needs a provider id and is never initialized: an event reports it.
+    /// Node that needs a provider id but has no taint that would cause its initialization: an event reports it.
     NeverInitialized,
     Ordinary,
 }
 
-/// Looks at `node` alone.
+/// Returns the next step for `node`, without its instance.
 pub(super) fn next_action(node: &Node, beta_labels: bool) -> NodeAction {
     if taints::is_uninitialized(node) {
         return NodeAction::Initialize;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_tainted_nodes_and_drifted_labels_need_anything() {
+    fn only_tainted_nodes_and_drifted_labels_need_an_action() {
         let drifted = node("n").with(|n| n.metadata.labels = Some(labels(&[(LABEL_ZONE, "z")])));
         let next_action = |node: &Node| next_action(node, true);
         assert_eq!(next_action(&tainted()), NodeAction::Initialize);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_do_not_hurry() {
+    fn heartbeats_have_the_priority_of_a_resync() {
         let update = |old: Node, new: Node| ObjectChange::Updated { old: Arc::new(old), new: Arc::new(new) };
         let priority = |change: &ObjectChange<Node>| priority(change, false, |_| NodeKind::Ordinary);
         let beat = tainted().with(|n| status(n).conditions = Some(vec![condition("Ready", "True")]));
@@ -110,7 +110,7 @@ mod tests {
         let routed =
             tainted().with(|n| status(n).conditions = Some(vec![condition(CONDITION_NETWORK_UNAVAILABLE, "False")]));
         assert_eq!(priority(&update(tainted(), routed)), Some(ReconcilePriority::UserChange));
-        assert_eq!(priority(&update(tainted(), node("n"))), Some(ReconcilePriority::UserChange), "settles what waits");
+        assert_eq!(priority(&update(tainted(), node("n"))), Some(ReconcilePriority::UserChange), "ends the wait of the key");
         assert_eq!(priority(&update(node("n"), node("n"))), None);
         assert_eq!(priority(&ObjectChange::Added(Arc::new(tainted()))), Some(ReconcilePriority::UserChange));
         assert_eq!(priority(&ObjectChange::Added(Arc::new(node("n")))), None);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_when_to_come_back() {
+    fn errors_determine_the_next_attempt() {
         let retry_interval = Duration::from_secs(300);
         let wait = CloudError::RetryAfter { after: Duration::from_secs(7), message: "busy".into() };
         let after = |outcome| match outcome {

@@ -90,7 +90,7 @@ impl NodeController {
                 },
             }
         }
-        ReconcileResult::Failed(format!("{key} kept being changed by others"))
+        ReconcileResult::Failed(format!("{key} was changed by other writers at each attempt"))
     }
 
     async fn attempt<'a>(&'a self, node: &mut Arc<Node>, shared: &mut InitializationAttempts<'a>) -> WriteAttempt {
@@ -101,8 +101,8 @@ impl NodeController {
                 self.after_write(written.map(drop))
             }
             plan::NodeAction::Initialize => match self.initialization(node, shared).await {
-                // Apart, since every Node that waits for its turn would hold room for it.
-                Ok(decided) => self.after_write(Box::pin(self.apply(node, decided)).await),
+                // Boxed to keep the future of a Node that waits for its permit small.
+                Ok(initialization) => self.after_write(Box::pin(self.apply(node, initialization)).await),
                 Err(outcome) => WriteAttempt::Finished(outcome),
             },
         }
@@ -123,7 +123,7 @@ impl NodeController {
         };
         if shared.write_permit.is_none() {
             if let Some(pod_cidrs) = &self.pod_cidrs {
-                pod_cidrs.decided().await;
+                pod_cidrs.wait_until_decided().await;
             }
             // The semaphore is never closed.
             shared.write_permit = self.writes.acquire().await.ok();
@@ -133,9 +133,9 @@ impl NodeController {
             // Another component initialized it meanwhile, and that watch event has enqueued the key again.
             return Err(ReconcileResult::Done);
         }
-        let decided = initialize(node, &metadata, self.config.sets_beta_labels());
+        let initialization = initialize(node, &metadata, self.config.sets_beta_labels());
         shared.described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata });
-        decided.map_err(|error| {
+        initialization.map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));
             ReconcileResult::Failed(error.to_string())
         })
@@ -160,7 +160,7 @@ impl NodeController {
                 Err(ReconcileResult::RequeueAfter(retry_interval, plan::NO_INSTANCE.to_owned()))
             }
             Err(error) => {
-                // Also if another component initializes the Node, in which case this key is not retried.
+                // Needed here, because this key is not retried if another component initializes the Node.
                 self.allocate_pod_cidrs_separately(node);
                 self.context.events.record(events::metadata_failed(node, &error));
                 Err(after_cloud_error(&error, retry_interval))
@@ -168,13 +168,14 @@ impl NodeController {
         }
     }
 
-    /// Writes what was decided. Without a route that is waited for the taint stays, and the condition says so.
-    async fn apply(&self, node: &Node, decided: NodeInitialization) -> Result<(), ApiError> {
-        decided.dropped_labels.iter().for_each(|dropped| tracing::warn!(node = crate::node::name(node), "{dropped}"));
+    /// Writes the initialization. A Node that waits for its first route keeps the taint, and its condition reports the reason.
+    async fn apply(&self, node: &Node, initialization: NodeInitialization) -> Result<(), ApiError> {
+        let dropped_labels = initialization.dropped_labels.iter();
+        dropped_labels.for_each(|dropped| tracing::warn!(node = crate::node::name(node), "{dropped}"));
         if !plan::awaits_route(node, self.config.waits_for_routes) {
-            return self.finish(node, decided).await;
+            return self.finish(node, initialization).await;
         }
-        let newest = self.write_all(node, &routes::without_taint_removal(decided)).await?;
+        let newest = self.write_all(node, &routes::without_taint_removal(initialization)).await?;
         if let Some(condition) = routes::network_unavailable_patch(node, self.context.clock.wall()) {
             let condition = patch::at_newest(condition, newest.as_deref());
             let (key, nodes) = (ObjectKey::of(node), self.context.nodes());
@@ -184,18 +185,18 @@ impl NodeController {
         Ok(())
     }
 
-    /// Writes the addresses, then all the rest. Returns the Node's version if anything was written.
+    /// Writes the addresses, then everything else. Returns the Node's version, or `None` if nothing was written.
     ///
-    /// Keeps no more of the first response: thousands of Nodes may wait for their second write.
-    async fn write_all(&self, node: &Node, decided: &NodeInitialization) -> Result<Option<String>, ApiError> {
+    /// Of the first response only the version is retained, because thousands of Nodes may wait for their second write.
+    async fn write_all(&self, node: &Node, initialization: &NodeInitialization) -> Result<Option<String>, ApiError> {
         let mut newest = None;
-        if let Some(addresses) = &decided.addresses {
+        if let Some(addresses) = &initialization.addresses {
             newest = Some(self.write(node, PatchTarget::Status, patch::addresses(node, addresses)).await?);
         }
-        if decided.changes.is_empty() {
+        if initialization.changes.is_empty() {
             return Ok(newest);
         }
-        let body = patch::at_newest(patch::node(node, &decided.changes), newest.as_deref());
+        let body = patch::at_newest(patch::node(node, &initialization.changes), newest.as_deref());
         self.write_with_pod_cidrs(node, body).await.map(Some)
     }
 
@@ -213,9 +214,9 @@ impl NodeController {
         written
     }
 
-    /// Writes everything, the taint last.
-    async fn finish(&self, node: &Node, decided: NodeInitialization) -> Result<(), ApiError> {
-        if self.write_all(node, &decided).await?.is_none() {
+    /// Writes everything, the removal of the taint last, and records the event and the metrics of the initialization.
+    async fn finish(&self, node: &Node, initialization: NodeInitialization) -> Result<(), ApiError> {
+        if self.write_all(node, &initialization).await?.is_none() {
             return Ok(());
         }
         let age = age_in_seconds(node, self.context.clock.wall());
@@ -225,7 +226,7 @@ impl NodeController {
         Ok(())
     }
 
-    /// Writes what changed of an initialized Node: its addresses, then its labels.
+    /// Writes the changes of an initialized Node: its addresses, then its labels.
     async fn refresh(&self, node: &Node, new: Option<Vec<NodeAddress>>, changes: NodeChanges) -> Result<(), ApiError> {
         let mut newest = None;
         if let Some(new) = new {
@@ -248,7 +249,7 @@ impl NodeController {
         let retry_interval = self.config.status_update_frequency;
         let metadata = match self.address_batcher.fetch(&node).await {
             Ok(Some(metadata)) => metadata,
-            // Whether a Node without an instance stays is the node-lifecycle controller's business.
+            // The node-lifecycle controller decides about Nodes without an instance.
             Ok(None) | Err(CloudError::InstanceNotFound) => return ReconcileResult::Done,
             // No event: an outage of the cloud would mean one for each Node.
             Err(error) => return after_cloud_error(&error, retry_interval),
@@ -274,7 +275,7 @@ impl NodeController {
                 },
             }
         }
-        ReconcileResult::Failed(format!("{key} kept being changed by others"))
+        ReconcileResult::Failed(format!("{key} was changed by other writers at each attempt"))
     }
 
     fn after_write(&self, result: Result<(), ApiError>) -> WriteAttempt {
@@ -288,12 +289,12 @@ impl NodeController {
         }
     }
 
-    /// Answers the version that the Node has then.
+    /// Patches `node` and returns its new resource version.
     async fn write(&self, node: &Node, part: PatchTarget, body: Value) -> Result<String, ApiError> {
         let key = ObjectKey::of(node);
-        let decided_on = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let base_version = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let written = self.context.writer.patch_briefly(&self.context.nodes(), &key, part, &Patch::Merge(body)).await?;
-        if let Some(version) = decided_on.filter(|version| *version != written) {
+        if let Some(version) = base_version.filter(|version| *version != written) {
             self.replaced.lock().entry(key).or_default().push(version);
         }
         Ok(written)
@@ -308,8 +309,8 @@ impl NodeController {
             .map_err(|error| after_write_error(&error, &self.forbidden))
     }
 
-    /// Returns the Node in the store, unless this process has overwritten that version: then the watch brings the newer one,
-    /// and with it this key if work remains.
+    /// Returns the Node in the store, unless this process has replaced that version: then the watch brings the newer one,
+    /// which enqueues this key again if work remains.
     fn current(&self, key: &ObjectKey) -> Option<Arc<Node>> {
         let node = self.nodes.get(key);
         let mut replaced = self.replaced.lock();

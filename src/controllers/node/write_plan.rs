@@ -1,8 +1,9 @@
-//! Plans what the node controller would write now.
+//! Plan of the writes that the node controller would send now.
 //!
-//! In: every Node, and the metadata of its instance. Out: a [`WritePlan`]: the initialization of new Nodes, addresses of the
-//! others that differ, labels that follow older ones. A Node whose metadata could not be read is listed as unread. A page looks up few of
-//! those that are not ready: their instances may be missing from lists, which costs a request each.
+//! In: every Node, and the metadata of its instance. Out: a [`WritePlan`]: the initialization of new Nodes, changed addresses of
+//! the others, deprecated labels that follow stable ones. A Node whose metadata could not be read is listed as unread. A page
+//! looks up a limited number of Nodes that are not ready: their instances may be missing from lists, and then each costs a
+//! request.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::{
 };
 
 impl NodeController {
-    /// Plans for all Nodes, or as many as a page looks up.
+    /// Plans for the Nodes of this cloud, limited by `scope`.
     pub(super) async fn write_plan(&self, scope: &ServiceScope) -> WritePlan {
         let mut nodes = self.own_nodes();
         nodes.sort_by(|left, right| name(left).cmp(name(right)));
@@ -58,7 +59,7 @@ impl NodeController {
         match addresses::changed(node, &metadata.node_addresses) {
             Ok(None) => {}
             Ok(Some(new)) => {
-                let (reason, body) = ("the cloud tells other addresses", patch::addresses(node, &new));
+                let (reason, body) = ("the cloud reports other addresses", patch::addresses(node, &new));
                 plan.writes.push(PlannedWrite::patch("node", path(node, "/status"), reason, body));
             }
             Err(error) => {
@@ -69,7 +70,7 @@ impl NodeController {
     }
 }
 
-/// Plans for a Node with the taint of new Nodes, whose instance is as `described`.
+/// Plans the initialization of a Node with the uninitialized taint. `described` is the metadata of its instance.
 fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControllerConfig) -> WritePlan {
     let mut plan = WritePlan::default();
     let line = |reason: &str| format!("Node {:?} waits for its initialization: {reason}", name(node));
@@ -85,11 +86,11 @@ fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControlle
         }
     };
     match initialize(node, metadata, config.sets_beta_labels()) {
-        Ok(decided) if plan::awaits_route(node, config.waits_for_routes) => {
-            plan.extend(initialization(node, &routes::without_taint_removal(decided)));
-            plan.later.insert(line("a route to its Pods comes first"));
+        Ok(planned) if plan::awaits_route(node, config.waits_for_routes) => {
+            plan.extend(initialization(node, &routes::without_taint_removal(planned)));
+            plan.later.insert(line("it needs a route to its Pods"));
         }
-        Ok(decided) => plan.extend(initialization(node, &decided)),
+        Ok(planned) => plan.extend(initialization(node, &planned)),
         Err(error) => {
             plan.later.insert(line(&error.to_string()));
         }
@@ -97,18 +98,18 @@ fn plan_new(node: &Arc<Node>, described: &MetadataResult, config: &NodeControlle
     plan
 }
 
-/// Plans the addresses, then all the rest.
-fn initialization(node: &Node, decided: &NodeInitialization) -> WritePlan {
-    let status = decided.addresses.as_ref().map(|addresses| {
+/// Plans two writes: the addresses, then everything else.
+fn initialization(node: &Node, planned: &NodeInitialization) -> WritePlan {
+    let status = planned.addresses.as_ref().map(|addresses| {
         let shown = |address: &NodeAddress| format!("{}={}", address.type_, address.address);
         let reason = format!("set the addresses {}", addresses.iter().map(shown).collect::<Vec<_>>().join(", "));
         PlannedWrite::patch("node", path(node, "/status"), reason, patch::addresses(node, addresses))
     });
-    let rest = (!decided.changes.is_empty()).then(|| {
-        let body = patch::node(node, &decided.changes);
-        PlannedWrite::patch("node", path(node, ""), format!("initialize: {}", decided.changes), body)
+    let rest = (!planned.changes.is_empty()).then(|| {
+        let body = patch::node(node, &planned.changes);
+        PlannedWrite::patch("node", path(node, ""), format!("initialize: {}", planned.changes), body)
     });
-    let notes = decided.dropped_labels.iter().map(|label| format!("Node {:?}: {label}", name(node))).collect();
+    let notes = planned.dropped_labels.iter().map(|label| format!("Node {:?}: {label}", name(node))).collect();
     WritePlan { writes: status.into_iter().chain(rest).collect(), notes, ..WritePlan::default() }
 }
 
@@ -129,7 +130,7 @@ mod tests {
     };
 
     #[test]
-    fn new_nodes_are_planned_with_what_they_wait_for() {
+    fn plan_of_new_nodes_says_what_they_wait_for() {
         let tainted = Arc::new(node("n").with(|n| {
             spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule"), taint("dedicated", "NoSchedule")]);
         }));
@@ -154,7 +155,7 @@ mod tests {
         let waiting = planned(&found, true);
         assert_eq!(lines(&waiting), [addresses, rest]);
         let prefix = "Node \"n\" waits for its initialization: ";
-        assert_eq!(waiting.later, [format!("{prefix}a route to its Pods comes first")].into());
+        assert_eq!(waiting.later, [format!("{prefix}it needs a route to its Pods")].into());
         assert_eq!(planned(&Err(CloudError::failed("HTTP 500")), false), WritePlan::unread(format!("{prefix}HTTP 500")));
         assert_eq!(planned(&Ok(None), false).later, [format!("{prefix}{}", plan::NO_INSTANCE)].into());
     }

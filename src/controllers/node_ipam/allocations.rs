@@ -18,11 +18,11 @@ use super::{
 /// Reason why a Node's `spec.podCIDRs` cannot be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ForeignCidrError {
-    #[error("{0:?} is no CIDR")]
+    #[error("{0:?} is not a valid CIDR")]
     Garbage(String),
     #[error("it has {0} pod CIDRs, but --cluster-cidr has no more than {1}")]
     TooMany(usize, usize),
-    #[error("its pod CIDR {0} lies outside of --cluster-cidr")]
+    #[error("its pod CIDR {0} is outside --cluster-cidr")]
     OutOfRange(IpNet),
     #[error("its pod CIDR {0} is larger than the pod CIDR of a node, /{1}")]
     TooLarge(IpNet, u8),
@@ -31,31 +31,31 @@ pub(super) enum ForeignCidrError {
 /// Reason why a Node gets no blocks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AllocationError {
-    #[error("no /{prefix} is left in the cluster CIDR {cluster}")]
+    #[error("no /{prefix} is free in the cluster CIDR {cluster}")]
     Exhausted { cluster: IpNet, prefix: u8 },
     #[error(transparent)]
     Prefix(#[from] CidrSetError),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct HeldBlocks {
+struct ReservedBlocks {
     cidrs: Box<[IpNet]>,
     /// Whether the Node is confirmed to have them; if not, a patch is or may be in flight.
     written: bool,
-    /// The versions of the Node on which patches were sent that may still be carried out.
-    may_land: Vec<Box<str>>,
+    /// Versions of the Node on which patches were sent that may still be executed.
+    pending_versions: Vec<Box<str>>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Allocations {
     sets: Vec<CidrSet>,
-    /// Never given to a Node.
+    /// Ranges of Services, which no Node gets.
     services: Vec<IpNet>,
-    /// Prefixes that limit what a Node may claim.
+    /// Cluster CIDRs with the prefixes that limit what a Node may claim.
     claim_masks: Vec<(IpNet, u8)>,
     /// Claims beyond these prefixes, by Node. Its Pods may have addresses there, so other Nodes get them last.
     oversized_claims: BTreeMap<Box<str>, Vec<IpNet>>,
-    reserved: BTreeMap<Box<str>, HeldBlocks>,
+    reserved: BTreeMap<Box<str>, ReservedBlocks>,
 }
 
 impl Allocations {
@@ -68,15 +68,16 @@ impl Allocations {
         Ok(Self { sets, services: services.to_vec(), ..Self::default() })
     }
 
-    /// Reserves nothing for claims beyond these prefixes, each of a cluster CIDR.
+    /// Returns allocations that reserve nothing for claims beyond these prefixes, each of a cluster CIDR.
     pub(super) fn limiting_claims(self, masks: Vec<(IpNet, u8)>) -> Self {
         Self { claim_masks: masks, ..self }
     }
 
-    /// Records the CIDRs of a Node by the cluster CIDR that contains each, in any order. Returns `true` if none of them was
-    /// recorded for it.
+    /// Records the CIDRs of a Node, in any order. Returns `true` if they differ from those that were recorded for it.
     ///
-    /// An invalid CIDR is reported once; the others are recorded all the same, because no other Node may get them.
+    /// # Errors
+    ///
+    /// A CIDR is invalid, which is reported once. The others are recorded nevertheless, because no other Node may get them.
     pub(super) fn observe(&mut self, uid: &str, pod_cidrs: &[String]) -> Result<bool, ForeignCidrError> {
         let (cidrs, invalid) = self.parse(pod_cidrs);
         if let Some(blocks) = self.reserved.get_mut(uid).filter(|blocks| is_same(&blocks.cidrs, &cidrs)) {
@@ -85,7 +86,8 @@ impl Allocations {
         }
         self.release(uid);
         self.sets.iter_mut().for_each(|set| cidrs.iter().for_each(|cidr| set.occupy(cidr)));
-        self.reserved.insert(uid.into(), HeldBlocks { cidrs: cidrs.into(), written: true, may_land: Vec::new() });
+        self.reserved
+            .insert(uid.into(), ReservedBlocks { cidrs: cidrs.into(), written: true, pending_versions: Vec::new() });
         let claims = pod_cidrs.iter().filter_map(|text| text.parse::<IpNet>().ok());
         let oversized_claims: Vec<IpNet> = claims.filter(|cidr| self.excess(cidr).is_some()).collect();
         if !oversized_claims.is_empty() {
@@ -107,12 +109,12 @@ impl Allocations {
                 Err(_) => invalid = Some(ForeignCidrError::Garbage(shown(text))),
             }
         }
-        let is_number_wrong = pod_cidrs.len() > self.sets.len() && !matches!(invalid, Some(ForeignCidrError::Garbage(_)));
-        let too_many = is_number_wrong.then_some(ForeignCidrError::TooMany(pod_cidrs.len(), self.sets.len()));
+        let has_too_many = pod_cidrs.len() > self.sets.len() && !matches!(invalid, Some(ForeignCidrError::Garbage(_)));
+        let too_many = has_too_many.then_some(ForeignCidrError::TooMany(pod_cidrs.len(), self.sets.len()));
         (cidrs, too_many.or(invalid))
     }
 
-    /// Returns the mask that `cidr` exceeds by so much that it is not recorded.
+    /// Returns the mask that `cidr` exceeds by more than [`MASK_TOLERANCE`] bits, so that it is not recorded.
     ///
     /// The kubelet that registers a Node may claim any pod CIDR, and one Node must not reserve the blocks of all others.
     fn excess(&self, cidr: &IpNet) -> Option<u8> {
@@ -121,8 +123,10 @@ impl Allocations {
         (cidr.prefix_len() + MASK_TOLERANCE < mask).then_some(mask)
     }
 
-    /// Reserves one block of each cluster CIDR for the Node, with these prefixes, or none at all. Returns the same blocks
-    /// while the Node has them.
+    /// Reserves one block of each cluster CIDR for the Node, with these prefixes, or none at all.
+    ///
+    /// Returns the blocks, and the number of allocated ones that the search passed for each. While the Node has blocks, they are
+    /// returned again.
     pub(super) fn reserve(&mut self, uid: &str, prefixes: &[u8]) -> Result<(Vec<IpNet>, Vec<usize>), AllocationError> {
         if let Some(blocks) = self.reserved.get(uid) {
             return Ok((blocks.cidrs.to_vec(), Vec::new()));
@@ -139,7 +143,7 @@ impl Allocations {
             }
         }
         let cidrs: Vec<IpNet> = blocks.iter().map(|block| block.cidr).collect();
-        let entry = HeldBlocks { cidrs: cidrs.clone().into(), written: false, may_land: Vec::new() };
+        let entry = ReservedBlocks { cidrs: cidrs.clone().into(), written: false, pending_versions: Vec::new() };
         self.reserved.insert(uid.into(), entry);
         Ok((cidrs, blocks.iter().map(|block| block.passed).collect()))
     }
@@ -166,7 +170,7 @@ impl Allocations {
         }
     }
 
-    /// Gives back what the Node holds; answers whether it held anything.
+    /// Releases the blocks of the Node. Returns `true` if it had any.
     pub(super) fn release(&mut self, uid: &str) -> bool {
         self.oversized_claims.remove(uid);
         let Some(blocks) = self.reserved.remove(uid) else { return false };
@@ -180,32 +184,33 @@ impl Allocations {
     /// the Node's.
     pub(super) fn patch_begins(&mut self, uid: &str, cidrs: &[IpNet], version: &str) -> bool {
         let blocks = self.reserved.get_mut(uid).filter(|blocks| *blocks.cidrs == *cidrs);
-        blocks.map(|blocks| blocks.may_land.push(version.into())).is_some()
+        blocks.map(|blocks| blocks.pending_versions.push(version.into())).is_some()
     }
 
     /// Records that a patch on this version was not executed and will not be.
     pub(super) fn patch_failed(&mut self, uid: &str, version: &str) {
         let Some(blocks) = self.reserved.get_mut(uid) else { return };
-        if let Some(index) = blocks.may_land.iter().position(|sent| **sent == *version) {
-            blocks.may_land.swap_remove(index);
+        if let Some(index) = blocks.pending_versions.iter().position(|sent| **sent == *version) {
+            blocks.pending_versions.swap_remove(index);
         }
     }
 
     /// Records the version of the Node: patches of earlier versions will conflict.
-    pub(super) fn is_at(&mut self, uid: &str, version: Option<&str>) {
+    pub(super) fn record_version(&mut self, uid: &str, version: Option<&str>) {
         if let Some(blocks) = self.reserved.get_mut(uid) {
-            blocks.may_land.retain(|sent| !is_later(version, sent));
+            blocks.pending_versions.retain(|sent| !is_later(version, sent));
         }
     }
 
-    /// Gives back what was reserved for the Node, unless it is known to be there or may get there yet.
+    /// Releases the blocks reserved for the Node, unless the Node has them or a patch may still set them. Returns `true` if it did.
     pub(super) fn withdraw(&mut self, uid: &str) -> bool {
-        self.reserved.get(uid).is_some_and(|blocks| !blocks.written && blocks.may_land.is_empty()) && self.release(uid)
+        self.reserved.get(uid).is_some_and(|blocks| !blocks.written && blocks.pending_versions.is_empty())
+            && self.release(uid)
     }
 
-    /// Returns the Nodes that have, or may have, their CIDRs.
+    /// Returns the UIDs of the Nodes that have, or may have, their CIDRs.
     pub(super) fn written(&self) -> BTreeSet<Box<str>> {
-        let may_have = |blocks: &HeldBlocks| blocks.written || !blocks.may_land.is_empty();
+        let may_have = |blocks: &ReservedBlocks| blocks.written || !blocks.pending_versions.is_empty();
         self.reserved.iter().filter(|(_, blocks)| may_have(blocks)).map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -219,7 +224,7 @@ impl Allocations {
         self.sets.iter().map(|set| (set.cluster, set.allocated, set.units())).collect()
     }
 
-    /// Returns the number of Nodes that hold blocks.
+    /// Returns the number of Nodes with blocks.
     pub(super) fn len(&self) -> usize {
         self.reserved.len()
     }

@@ -1,8 +1,8 @@
-//! The blocks of one cluster CIDR, taken or free. Pure.
+//! Allocated and free blocks of one cluster CIDR. Pure.
 //!
-//! In: CIDRs to occupy and to release, prefix lengths to allocate. Out: blocks. Each block of the longest prefix in use, the unit, has a
-//! count of its holders; a shorter prefix takes an aligned run of units. The next block is the first free one behind the last that was
-//! given out, and from the start again at the end, so that a block that comes back rests for as long as it can.
+//! In: CIDRs to occupy and to release, prefix lengths to allocate. Out: blocks. Each block of the longest prefix in use, the unit,
+//! has a count of its holders; a shorter prefix takes an aligned run of units. The search for the next block starts after the last
+//! allocated one and wraps around, so that a released block is reused as late as possible.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -23,11 +23,11 @@ pub enum CidrSetError {
     LargerThanCluster { cluster: IpNet, unit: u8 },
     #[error("blocks of /{unit} do not exist in the cluster CIDR {cluster}")]
     NoSuchPrefix { cluster: IpNet, unit: u8 },
-    #[error("blocks of /{unit} are too many for the cluster CIDR {cluster}: at most /{longest} can be kept track of")]
+    #[error("blocks of /{unit} are too many for the cluster CIDR {cluster}: at most /{longest} is supported")]
     TooMany { cluster: IpNet, unit: u8, longest: u8 },
 }
 
-/// A block that was given out, and how many taken ones were passed over to find it.
+/// Allocated block, and the number of occupied ones that the search passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AllocatedBlock {
     pub(super) cidr: IpNet,
@@ -38,7 +38,7 @@ pub(super) struct AllocatedBlock {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UnitCounts {
     pub(super) allocated: u64,
-    pub(super) returned: u64,
+    pub(super) released: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl CidrSet {
         self.cluster.contains(&cidr.trunc()) || cidr.trunc().contains(&self.cluster)
     }
 
-    /// Takes all units that `cidr` touches, for one more holder.
+    /// Adds a holder to all units that `cidr` overlaps.
     pub(super) fn occupy(&mut self, cidr: &IpNet) {
         let units = self.range(cidr).unwrap_or_default();
         for holders in &mut self.holders[units] {
@@ -86,13 +86,13 @@ impl CidrSet {
         }
     }
 
-    /// Releases one of the holders of `cidr`.
+    /// Removes a holder from all units that `cidr` overlaps.
     pub(super) fn release(&mut self, cidr: &IpNet) {
         let units = self.range(cidr).unwrap_or_default();
         for holders in &mut self.holders[units] {
             if *holders == 1 {
                 self.allocated -= 1;
-                self.counts.returned += 1;
+                self.counts.released += 1;
             }
             *holders = holders.saturating_sub(1);
         }
@@ -138,7 +138,7 @@ impl CidrSet {
         Ok(finer)
     }
 
-    /// Returns the units that `cidr` touches, if any.
+    /// Returns the units that `cidr` overlaps, if any.
     fn range(&self, cidr: &IpNet) -> Option<Range<usize>> {
         if !self.overlaps(cidr) {
             return None;

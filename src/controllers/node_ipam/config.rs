@@ -1,4 +1,4 @@
-//! Pod CIDR flags, and the configurations that the controller supports. Pure.
+//! Pod CIDR flags as plain data. Pure.
 
 use ipnet::IpNet;
 
@@ -6,18 +6,18 @@ use ipnet::IpNet;
 pub(crate) const DEFAULT_MASK_IPV4: u8 = 24;
 pub(crate) const DEFAULT_MASK_IPV6: u8 = 64;
 
-/// `--cidr-allocator-type`.
+/// Allocator of pod CIDRs (`--cidr-allocator-type`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CidrAllocatorType {
     /// Blocks of one size for all Nodes.
     #[default]
     RangeAllocator,
-    /// The cloud says how large a Node's blocks are.
+    /// Blocks whose size the cloud determines for each Node.
     CloudAllocator,
 }
 
 impl CidrAllocatorType {
-    /// Returns the type that the flag names.
+    /// Returns the type with the name `text`, or `None` if there is no such type.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "RangeAllocator" => Some(Self::RangeAllocator),
@@ -27,21 +27,21 @@ impl CidrAllocatorType {
     }
 }
 
-/// Values of the flags.
+/// Values of the flags of the node-ipam controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeIpamConfig {
-    /// `--allocate-node-cidrs`: without it nothing starts.
+    /// Whether the controller starts (`--allocate-node-cidrs`).
     pub enabled: bool,
     pub allocator: CidrAllocatorType,
-    /// `--cluster-cidr`: one, or one per address family.
+    /// Ranges to allocate from (`--cluster-cidr`): one, or one per address family.
     pub cluster_cidrs: Vec<IpNet>,
-    /// `--service-cluster-ip-range`: never given to a Node.
+    /// Ranges that no Node gets (`--service-cluster-ip-range`).
     pub service_cidrs: Vec<IpNet>,
     /// `--node-cidr-mask-size-ipv4`.
     pub mask_ipv4: u8,
     /// `--node-cidr-mask-size-ipv6`.
     pub mask_ipv6: u8,
-    /// Whether the informer shows some Nodes only (`--node-filter-requirements`). What is not shown may be there all the same.
+    /// Whether the informer hides some Nodes (`--node-filter-requirements`). A Node that it lacks may exist nevertheless.
     pub nodes_are_filtered: bool,
 }
 
@@ -60,7 +60,7 @@ impl Default for NodeIpamConfig {
 }
 
 impl NodeIpamConfig {
-    /// Returns `true` if this process gives all Nodes pod CIDRs of the sizes that the flags say.
+    /// Returns `true` if this process allocates pod CIDRs of the sizes in the flags to all Nodes.
     pub fn has_fixed_masks(&self) -> bool {
         self.enabled && self.allocator == CidrAllocatorType::RangeAllocator
     }

@@ -1,4 +1,4 @@
-//! Every event of the node-ipam controller as a named function. Words and types are upstream's where upstream has the event.
+//! Events of the node-ipam controller, each a named function. Words and types are upstream's if upstream has the event.
 
 use std::fmt::Display;
 
@@ -8,11 +8,11 @@ use crate::runtime::events::{EventDescription, RecordedEvent};
 
 const NOT_AVAILABLE: EventDescription = EventDescription::normal(
     "CIDRNotAvailable",
-    "No block of a cluster CIDR is left for the Node, which gets none until one comes back.",
+    "No block of a cluster CIDR is free for the Node, which gets none until one is released.",
 );
 const ASSIGNMENT_FAILED: EventDescription = EventDescription::normal(
     "CIDRAssignmentFailed",
-    "The API server did not take the Node's pod CIDRs, three times in a row. Retries with back-off.",
+    "The API server rejected the Node's pod CIDRs three times in a row. Retries with backoff.",
 );
 
 const IGNORED: EventDescription = EventDescription::warning(
@@ -20,7 +20,7 @@ const IGNORED: EventDescription = EventDescription::warning(
     "A Node has a pod CIDR that is much larger than that of a node: other Nodes get its addresses when no others are free.",
 );
 
-/// For the reference page.
+/// Events of this controller, for the reference page.
 pub const EVENTS: &[EventDescription] = &[NOT_AVAILABLE, ASSIGNMENT_FAILED, IGNORED];
 
 /// Reports pod CIDRs that the Node claims and that are not reserved for it.

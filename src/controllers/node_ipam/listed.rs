@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::runtime::patch::ApiError;
 
-/// Nodes of one page: whole Nodes come over the wire, of which a page is in memory at a time.
+/// Number of Nodes per page. Whole Nodes are transferred, and one page is in memory at a time.
 const PAGE: u32 = 250;
 
 /// Fields of a Node that allocation needs.

@@ -9,7 +9,7 @@ use crate::{
     runtime::{informer::ObjectChange, patch::ApiError, work_queue::ReconcilePriority},
 };
 
-/// Rules that decide, in addition to the Node itself, what it waits for.
+/// Rules about the events that a Node waits for before its allocation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PodCidrRules {
     /// Whether the patch that initializes the Node also sets its pod CIDRs.
@@ -18,7 +18,7 @@ pub(super) struct PodCidrRules {
     pub(super) needs_provider_id: bool,
 }
 
-/// Returns `true` if pod CIDRs are to be allocated for `node` now.
+/// Returns `true` if pod CIDRs must be allocated for `node` now.
 ///
 /// A Node that waits for its initialization or its provider ID is reconciled again when a watch event reports either.
 pub(super) fn needs_allocation(node: &Node, rules: PodCidrRules) -> bool {
@@ -71,7 +71,7 @@ pub(super) enum FailedWrite {
     Unknown,
 }
 
-/// Classes what became of a patch. Upstream keeps blocks on a server's time-out only; a connection that breaks says no more.
+/// Classifies a failed patch. Upstream keeps blocks after a server's timeout only, but a broken connection is as inconclusive.
 pub(super) fn failed_write(error: &ApiError) -> FailedWrite {
     match error {
         ApiError::Conflict(_) | ApiError::Busy(_) => FailedWrite::Conflict,
@@ -99,49 +99,49 @@ mod tests {
         node("n").with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]))
     }
 
-    fn given() -> Node {
+    fn allocated() -> Node {
         node("n").with(|n| spec(n).pod_cidrs = Some(vec!["10.244.0.0/24".into()]))
     }
 
     #[test]
-    fn who_waits_for_what() {
-        let going = node("n").with(|n| n.metadata.deletion_timestamp = Some(jiff::Timestamp::UNIX_EPOCH.into()));
-        let known = tainted().with(|n| spec(n).provider_id = Some("fake://1".into()));
+    fn allocation_waits_for_initialization_or_provider_id() {
+        let deleting = node("n").with(|n| n.metadata.deletion_timestamp = Some(jiff::Timestamp::UNIX_EPOCH.into()));
+        let with_id = tainted().with(|n| spec(n).provider_id = Some("fake://1".into()));
         let (merged, cloud) = (
             PodCidrRules { comes_with_initialization: true, ..PodCidrRules::default() },
             PodCidrRules { needs_provider_id: true, ..PodCidrRules::default() },
         );
         for (node, rules, expected) in [
-            (given(), PodCidrRules::default(), false),
-            (going, PodCidrRules::default(), false),
+            (allocated(), PodCidrRules::default(), false),
+            (deleting, PodCidrRules::default(), false),
             (node("n"), merged, true),
             (tainted(), merged, false),
             (tainted(), PodCidrRules::default(), true),
             (node("n"), cloud, false),
-            (known, cloud, true),
+            (with_id, cloud, true),
         ] {
             assert_eq!(needs_allocation(&node, rules), expected, "{node:?} {rules:?}");
         }
     }
 
     #[test]
-    fn heartbeats_do_not_hurry() {
+    fn heartbeats_have_the_priority_of_a_resync() {
         let update = |old: Node, new: Node| ObjectChange::Updated { old: Arc::new(old), new: Arc::new(new) };
         let beat = tainted().with(|n| status(n).conditions = Some(vec![condition("Ready", "True")]));
         for (change, expected) in [
             (ObjectChange::Added(Arc::new(node("n"))), Some(ReconcilePriority::NodeChange)),
-            (ObjectChange::Added(Arc::new(given())), None),
+            (ObjectChange::Added(Arc::new(allocated())), None),
             (ObjectChange::Deleted(Arc::new(node("n"))), None),
             (update(tainted(), beat), Some(ReconcilePriority::Resync)),
             (update(tainted(), node("n")), Some(ReconcilePriority::NodeChange)),
-            (update(node("n"), given()), None),
+            (update(node("n"), allocated()), None),
         ] {
             assert_eq!(priority(&change), expected, "{change:?}");
         }
     }
 
     #[test]
-    fn the_first_cidr_stands_in_both_fields() {
+    fn first_cidr_is_in_both_fields() {
         let node = node("n").with(|n| n.metadata.resource_version = Some("7".into()));
         let cidrs = ["10.244.3.0/24".parse().unwrap(), "fd00:3::/64".parse().unwrap()];
         let expected = json!({
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_tells_that_nothing_was_written() {
+    fn only_a_response_proves_that_nothing_was_written() {
         let text = || "n".to_owned();
         for (error, expected) in [
             (ApiError::Conflict(text()), FailedWrite::Conflict),

@@ -1,5 +1,4 @@
-//! Pod CIDR pool of a cluster, as its users see it: the node-ipam controller, and the node controller, whose patches set pod
-//! CIDRs.
+//! Pod CIDR pool of a cluster. Its users are the node-ipam controller, and the node controller, whose patches set pod CIDRs.
 //!
 //! In: Nodes from the initial list and the watch, and results of patches. Out: blocks for a Node. [`Allocations`] makes all
 //! decisions. The pool is closed until all allocations of earlier leaders have been read.
@@ -37,7 +36,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// State of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PoolPhase {
-    /// Another replica gives them out.
+    /// Another replica allocates pod CIDRs, or none does yet.
     Closed,
     /// The pod CIDRs of Nodes are being read.
     Reading,
@@ -52,7 +51,7 @@ pub(super) enum PoolPhase {
 struct PoolState {
     /// Empty while the pool is closed.
     allocations: Allocations,
-    /// Nodes that went while a list was read that may still have them.
+    /// Nodes that were deleted while a list was read that may still contain them.
     deleted: Option<BTreeSet<Box<str>>>,
     /// Nodes without pod CIDRs that a patch of the former leader may still reach, with the version that it would be on.
     at_risk: BTreeMap<Box<str>, String>,
@@ -64,6 +63,7 @@ struct PoolState {
     unseen: BTreeMap<ObjectKey, BTreeSet<Box<str>>>,
 }
 
+/// Pod CIDRs of a cluster: which Node has which, and which are free.
 pub struct PodCidrPool {
     config: NodeIpamConfig,
     state: Mutex<PoolState>,
@@ -95,7 +95,7 @@ impl PodCidrPool {
         self.phase.send_replace(PoolPhase::Reading);
     }
 
-    /// Records a list of all Nodes, and those that the watch had reported before.
+    /// Records a list of all Nodes, and `seen`, those that the watch has reported before.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl PodCidrPool {
                 match error {
                     ForeignCidrError::TooLarge(..) => self.events.record(events::ignored(name, id, &error)),
                     ForeignCidrError::OutOfRange(_) if self.config.allocator == CidrAllocatorType::RangeAllocator => {
-                        tracing::warn!(node = name, %error, "pod CIDRs that were not given out here");
+                        tracing::warn!(node = name, %error, "found pod CIDRs that this process did not allocate");
                     }
                     _ => return Err(format!("Node {name}: {error}")),
                 }
@@ -120,7 +120,7 @@ impl PodCidrPool {
         Ok(())
     }
 
-    /// Opens or closes the pool.
+    /// Sets the phase after the Nodes were read, or could not be.
     pub(super) fn decide(&self, phase: PoolPhase) {
         self.phase.send_replace(phase);
     }
@@ -162,8 +162,10 @@ impl PodCidrPool {
         }
     }
 
-    /// Resolves when it is decided whether blocks are given out now, or that takes too long.
-    pub async fn decided(&self) {
+    /// Waits until it is decided whether this process allocates blocks, at most 30 seconds.
+    ///
+    /// An initialization that waits longer continues without pod CIDRs.
+    pub async fn wait_until_decided(&self) {
         let mut phase = self.phase.subscribe();
         let is_decided = |phase: &PoolPhase| !matches!(phase, PoolPhase::Closed | PoolPhase::Reading);
         let _ = tokio::time::timeout(READY_TIMEOUT, phase.wait_for(is_decided)).await;
@@ -175,28 +177,28 @@ impl PodCidrPool {
             return;
         }
         self.note_version(node);
-        self.state.lock().allocations.is_at(identity(node), node.metadata.resource_version.as_deref());
+        self.state.lock().allocations.record_version(identity(node), node.metadata.resource_version.as_deref());
         let cidrs = pod_cidrs(node);
         if !cidrs.is_empty() {
-            self.take_in(node, cidrs);
+            self.record_cidrs(node, cidrs);
         }
         if *self.phase.borrow() == PoolPhase::Quarantined {
             self.settle_quarantine();
         }
     }
 
-    fn take_in(&self, node: &Node, cidrs: &[String]) {
+    fn record_cidrs(&self, node: &Node, cidrs: &[String]) {
         let mut state = self.state.lock();
         state.allocated_separately.remove(identity(node));
         match state.allocations.observe(identity(node), cidrs) {
             Ok(false) => {}
             Ok(true) => {
-                tracing::debug!(node = crate::node::name(node), ?cidrs, "pod CIDRs that were given out elsewhere");
+                tracing::debug!(node = crate::node::name(node), ?cidrs, "found pod CIDRs from another allocator");
                 self.retry_waiting(&mut state);
             }
             Err(error) => {
                 let name = crate::node::name(node);
-                tracing::warn!(node = name, %error, "pod CIDRs that were not given out here");
+                tracing::warn!(node = name, %error, "found pod CIDRs that this process did not allocate");
                 if matches!(error, ForeignCidrError::TooLarge(..)) {
                     self.events.record(events::ignored(name, identity(node), &error));
                 }
@@ -205,7 +207,7 @@ impl PodCidrPool {
     }
 
     /// Records that the watch no longer shows a Node: it is deleted, or hidden by the informer's selector.
-    pub(super) fn vanished(&self, node: &Node) {
+    pub(super) fn on_removed(&self, node: &Node) {
         let mut state = self.state.lock();
         if let Some(deleted) = state.deleted.as_mut().filter(|_| !self.config.nodes_are_filtered) {
             deleted.insert(identity(node).into());
@@ -230,6 +232,7 @@ impl PodCidrPool {
         self.state.lock().unseen.remove(key).unwrap_or_default()
     }
 
+    /// Records these UIDs again, after the Nodes could not be read.
     pub(super) fn put_back_unseen(&self, key: &ObjectKey, ids: BTreeSet<Box<str>>) {
         self.state.lock().unseen.entry(key.clone()).or_default().extend(ids);
     }
@@ -255,14 +258,20 @@ impl PodCidrPool {
         }
     }
 
-    /// Returns the rules that decide whether `node` waits for something.
-    pub(super) fn rules(&self, node: &Node, merges: bool) -> PodCidrRules {
+    /// Returns the rules that decide whether `node` waits for something. `has_node_controller` is whether the patch that initializes a
+    /// Node can set its pod CIDRs.
+    pub(super) fn rules(&self, node: &Node, has_node_controller: bool) -> PodCidrRules {
         let is_cloud = self.config.allocator == CidrAllocatorType::CloudAllocator;
-        let is_apart = || self.state.lock().allocated_separately.contains(identity(node));
-        PodCidrRules { comes_with_initialization: merges && !is_cloud && !is_apart(), needs_provider_id: is_cloud }
+        let is_separate = || self.state.lock().allocated_separately.contains(identity(node));
+        let comes_with_initialization = has_node_controller && !is_cloud && !is_separate();
+        PodCidrRules { comes_with_initialization, needs_provider_id: is_cloud }
     }
 
-    /// Blocks for `node`, the same ones until it is known that it does not get them. `prefixes`: one for each cluster CIDR.
+    /// Reserves blocks for `node`, one with each prefix for each cluster CIDR. Returns the same blocks until they are withdrawn.
+    ///
+    /// # Errors
+    ///
+    /// A cluster CIDR is exhausted, in which case the Node is enqueued after the next release, or a prefix does not fit.
     pub(super) fn reserve(&self, node: &Node, prefixes: &[u8]) -> Result<Vec<IpNet>, AllocationError> {
         let mut state = self.state.lock();
         let reserved = state.allocations.reserve(identity(node), prefixes);
@@ -284,21 +293,22 @@ impl PodCidrPool {
         self.config.cluster_cidrs.iter().map(|cluster| self.config.mask(cluster)).collect()
     }
 
-    /// Returns the pod CIDRs to set in the patch that initializes this version of `node`, or `None` if it gets them in
-    /// another way.
+    /// Returns the fields of the spec to set in the patch that initializes this version of `node`, or `None` if the patch must not set pod
+    /// CIDRs.
     ///
-    /// The caller must report the result of the patch to [`Self::settle`].
+    /// The caller must report the result of the patch to [`Self::settle`]; until then the blocks remain reserved.
     pub fn spec_for(&self, node: &Node, version: Option<&str>) -> Option<Map<String, Value>> {
-        let is_merged = self.rules(node, true).comes_with_initialization;
-        if self.phase() != PoolPhase::Open || !is_merged || !pod_cidrs(node).is_empty() {
+        let comes_along = self.rules(node, true).comes_with_initialization;
+        if self.phase() != PoolPhase::Open || !comes_along || !pod_cidrs(node).is_empty() {
             return None;
         }
         let cidrs = self.reserve(node, &self.prefixes()).ok().filter(|cidrs| !cidrs.is_empty())?;
         self.patch_begins(node, &cidrs, version).then(|| plan::spec_with(&cidrs))
     }
 
-    /// Records the result of the patch that [`Self::spec_for`] was for. After a rejection, the next patch is sent without
-    /// pod CIDRs.
+    /// Records the result of the patch that contained [`Self::spec_for`].
+    ///
+    /// After a rejection, the node-ipam controller allocates the pod CIDRs in a separate patch, so the next initialization must not set them.
     pub fn settle(&self, node: &Node, version: Option<&str>, error: Option<&ApiError>) {
         self.patch_ended(node, version, error);
         if error.map(plan::failed_write) == Some(FailedWrite::Refused) {
@@ -349,7 +359,7 @@ impl PodCidrPool {
         }
     }
 
-    /// Returns `true` if the Node has its pod CIDRs, although the store may not show them yet.
+    /// Returns `true` if the Node has its pod CIDRs, although the store may lack them yet.
     pub(super) fn has(&self, node: &Node) -> bool {
         self.state.lock().allocations.is_written(identity(node))
     }
@@ -372,7 +382,7 @@ impl PodCidrPool {
         usage.chain([("nodes with pod CIDRs".to_owned(), state.allocations.len().to_string())]).collect()
     }
 
-    /// Brings the metrics up to date.
+    /// Updates the metrics of each cluster CIDR.
     pub(super) fn publish(&self) {
         let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
         for set in self.state.lock().allocations.sets() {
@@ -380,7 +390,7 @@ impl PodCidrPool {
             let share = count(set.allocated as u64) / count(set.units() as u64);
             self.metrics.cidrset_usage.with_label_values(label).set(share);
             self.metrics.cidrset_allocations_total.with_label_values(label).inc_by(count(counts.allocated));
-            self.metrics.cidrset_releases_total.with_label_values(label).inc_by(count(counts.returned));
+            self.metrics.cidrset_releases_total.with_label_values(label).inc_by(count(counts.released));
         }
     }
 }

@@ -25,12 +25,12 @@ use crate::{
     },
 };
 
-/// Patches of one Node before its key backs off. Upstream: `cidrUpdateRetries`.
-const TRIES: usize = 3;
+/// Maximum number of patches of one Node before its key backs off. Upstream: `cidrUpdateRetries`.
+const MAX_ATTEMPTS: usize = 3;
 /// Delay before a retry for a block or another prefix, unless an event comes first.
-const SLOWLY: Duration = Duration::from_secs(60);
-/// Time between two looks for blocks whose Nodes went unnoticed.
-const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum time between searches for blocks of Nodes whose deletion was missed.
+const RECLAIM_INTERVAL: Duration = Duration::from_secs(60);
 
 impl NodeIpamController {
     pub(super) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
@@ -42,19 +42,19 @@ impl NodeIpamController {
         if self.pool.has(&node) {
             return ReconcileResult::Done;
         }
-        match plan::needs_allocation(&node, self.pool.rules(&node, self.merges)) {
+        match plan::needs_allocation(&node, self.pool.rules(&node, self.has_node_controller)) {
             true => self.allocate(&key, node).await,
             false => ReconcileResult::Done,
         }
     }
 
-    /// Looks for Nodes that the informer shows no longer: those that are gone need no blocks any more.
+    /// Reads the Nodes that the informer no longer shows, and releases the blocks of deleted ones.
     async fn settle_unseen(&self, key: &ObjectKey) -> Result<(), ReconcileResult> {
         let unseen = self.pool.take_unseen(key);
         if unseen.is_empty() {
             return Ok(());
         }
-        let there = match self.read_live(key).await {
+        let existing = match self.read_live(key).await {
             Ok(live) => Some(identity(&live).to_owned()),
             Err(ApiError::NotFound(_)) => None,
             Err(error) => {
@@ -62,22 +62,26 @@ impl NodeIpamController {
                 return Err(after_api_error(&error));
             }
         };
-        unseen.iter().filter(|id| there.as_deref() != Some(id)).for_each(|id| self.pool.on_deleted(id));
+        unseen.iter().filter(|id| existing.as_deref() != Some(id)).for_each(|id| self.pool.on_deleted(id));
         Ok(())
     }
 
     async fn allocate(&self, key: &ObjectKey, node: Arc<Node>) -> ReconcileResult {
         let prefixes = match self.prefixes(&node).await {
             Ok(prefixes) => prefixes,
-            Err(error @ CloudError::InstanceNotFound) => return ReconcileResult::RequeueAfter(SLOWLY, error.to_string()),
-            Err(error) => return after_cloud_error(&error, SLOWLY),
+            Err(error @ CloudError::InstanceNotFound) => {
+                return ReconcileResult::RequeueAfter(RETRY_INTERVAL, error.to_string());
+            }
+            Err(error) => return after_cloud_error(&error, RETRY_INTERVAL),
         };
         match self.reserve(&node, &prefixes).await {
-            Ok(cidrs) if cidrs.is_empty() => ReconcileResult::RequeueAfter(SLOWLY, "pod CIDRs are being read".to_owned()),
+            Ok(cidrs) if cidrs.is_empty() => {
+                ReconcileResult::RequeueAfter(RETRY_INTERVAL, "pod CIDRs are being read".to_owned())
+            }
             Ok(cidrs) => self.assign(key, node, &cidrs).await,
             Err(error) => {
                 self.context.events.record(events::not_available(&node));
-                ReconcileResult::RequeueAfter(SLOWLY, error.to_string())
+                ReconcileResult::RequeueAfter(RETRY_INTERVAL, error.to_string())
             }
         }
     }
@@ -105,23 +109,23 @@ impl NodeIpamController {
     async fn reclaim(&self) -> bool {
         {
             let mut last = self.last_reclaim.lock();
-            if last.is_some_and(|last| last.elapsed() < RECLAIM_PERIOD) {
+            if last.is_some_and(|last| last.elapsed() < RECLAIM_INTERVAL) {
                 return false;
             }
             *last = Some(Instant::now());
         }
-        // Those that are known to have pod CIDRs before the list begins and are not on it are gone.
+        // Nodes that had pod CIDRs before the list began and are not in it are deleted.
         let holders = self.pool.holders();
         let Ok(listed) = listed::list(self.context.writer.client()).await else { return false };
-        let there: BTreeSet<&str> = listed.iter().map(listed::ListedNode::identity).collect();
-        holders.iter().filter(|id| !there.contains(&***id)).for_each(|id| self.pool.on_deleted(id));
+        let existing: BTreeSet<&str> = listed.iter().map(listed::ListedNode::identity).collect();
+        holders.iter().filter(|id| !existing.contains(&***id)).for_each(|id| self.pool.on_deleted(id));
         true
     }
 
-    /// Gives the Node its CIDRs, or finds that it has others.
+    /// Patches the Node with `cidrs`, unless it already has pod CIDRs.
     async fn assign(&self, key: &ObjectKey, mut node: Arc<Node>, cidrs: &[IpNet]) -> ReconcileResult {
         let mut last = ApiError::Conflict(key.to_string());
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             last = match self.write(key, &node, cidrs).await {
                 Ok(()) => return ReconcileResult::Done,
                 Err(error) if plan::failed_write(&error) == FailedWrite::Refused => {
@@ -147,7 +151,7 @@ impl NodeIpamController {
                 Err(error) => last = error,
             }
         }
-        self.give_up(&node, &last)
+        self.handle_failure(&node, &last)
     }
 
     async fn write(&self, key: &ObjectKey, node: &Node, cidrs: &[IpNet]) -> Result<(), ApiError> {
@@ -160,10 +164,10 @@ impl NodeIpamController {
         written.map(drop)
     }
 
-    /// Ends the attempts after three failures.
+    /// Records the end of the attempts, and returns the outcome.
     ///
     /// A patch stopped by a conflict was not executed; after other errors that is uncertain, so the Node keeps its blocks.
-    fn give_up(&self, node: &Node, error: &ApiError) -> ReconcileResult {
+    fn handle_failure(&self, node: &Node, error: &ApiError) -> ReconcileResult {
         if plan::failed_write(error) == FailedWrite::Conflict {
             self.pool.withdraw(node);
         }

@@ -1,4 +1,4 @@
-//! What is refused at the start, and what the pool makes of what it reads and hears.
+//! Checks at the start, and the pool's reactions to lists, watch events and results of patches.
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
@@ -25,9 +25,9 @@ fn pool_of(config: NodeIpamConfig) -> PodCidrPool {
 
 fn measured_pool(config: NodeIpamConfig, metrics: Arc<Metrics>) -> PodCidrPool {
     let queue = ReconcileQueue::new("NodeIpam", KeyBackoff::DEFAULT, Clock::System, Arc::clone(&metrics));
-    let nothing = Allocations::new(&units(&config), &[]).unwrap();
+    let empty = Allocations::new(&units(&config), &[]).unwrap();
     let pool = PodCidrPool::new(config, queue, metrics, crate::runtime::events::EventRecorder::channel("tests").0);
-    pool.start_reading(nothing);
+    pool.start_reading(empty);
     pool
 }
 
@@ -58,11 +58,11 @@ fn at_version(name: &str, version: &str) -> Node {
     with_cidrs(name, &[]).with(|n| n.metadata.resource_version = Some(version.into()))
 }
 
-/// The version of a Node that a patch is sent on.
+/// Version of a Node that a patch is based on.
 const AT_5: Option<&str> = Some("5");
 
 #[test]
-fn what_is_refused_at_the_start() {
+fn invalid_cluster_cidrs_and_masks_are_refused_at_the_start() {
     let check = |cluster: &str, ipv4: u8, ipv6: u8| {
         let config = config(cluster, CidrAllocatorType::RangeAllocator);
         check(&NodeIpamConfig { mask_ipv4: ipv4, mask_ipv6: ipv6, ..config }).map_err(|error| error.to_string())
@@ -82,14 +82,14 @@ fn what_is_refused_at_the_start() {
             "--node-cidr-mask-size-ipv6=64: blocks of /64 are too many for the cluster CIDR fd00::/47: at most /63",
         ),
     ] {
-        let told = check(cluster, ipv4, ipv6).err().unwrap_or_default();
-        assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{cluster}: {told}");
+        let error = check(cluster, ipv4, ipv6).err().unwrap_or_default();
+        assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{cluster}: {error}");
     }
 }
 
-/// Upstream: `TestNewNodeIpamControllerWithCIDRMasks`: the flags' prefixes are no matter of CloudAllocator.
+/// Upstream: `TestNewNodeIpamControllerWithCIDRMasks`: CloudAllocator ignores the flags' prefixes.
 #[test]
-fn where_the_cloud_says_the_sizes_the_flags_need_not_fit() {
+fn cloud_allocator_ignores_the_masks_of_the_flags() {
     for (cluster, prefixes, expected) in [
         ("10.0.0.0/21", [24].as_slice(), Ok("10.0.0.0/24")),
         ("10.0.0.0/26", &[28], Ok("10.0.0.0/28")),
@@ -102,18 +102,18 @@ fn where_the_cloud_says_the_sizes_the_flags_need_not_fit() {
         assert_eq!(check(&config), Ok(()), "{cluster}");
         let range = NodeIpamConfig { allocator: CidrAllocatorType::RangeAllocator, ..config.clone() };
         assert_eq!(check(&range).is_ok(), cluster.ends_with("/21"), "{cluster}");
-        let given = pool_of(config).reserve(&node("n"), prefixes).map_err(|error| error.to_string());
-        match (given, expected) {
+        let result = pool_of(config).reserve(&node("n"), prefixes).map_err(|error| error.to_string());
+        match (result, expected) {
             (Ok(cidrs), Ok(expected)) => assert_eq!(cidrs[0].to_string(), expected),
             (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
-            (given, _) => panic!("{cluster} {prefixes:?}: {given:?}"),
+            (result, _) => panic!("{cluster} {prefixes:?}: {result:?}"),
         }
     }
 }
 
 /// Upstream: `TestOccupyPreExistingCIDR`.
 #[test]
-fn nodes_that_do_not_fit_stop_everything_or_are_told() {
+fn invalid_pod_cidrs_of_nodes_stop_allocation() {
     for (cidrs, range, cloud) in [
         (&[][..], true, true),
         (&["10.0.1.0/24"], true, true),
@@ -123,27 +123,28 @@ fn nodes_that_do_not_fit_stop_everything_or_are_told() {
     ] {
         let reads = |allocator| pool("10.0.0.0/16", allocator).finish_reading(&[listed("n", cidrs)], &[]);
         assert_eq!(reads(CidrAllocatorType::RangeAllocator).is_ok(), range, "{cidrs:?}");
-        let told = reads(CidrAllocatorType::CloudAllocator);
-        assert_eq!(told.is_ok(), cloud, "{cidrs:?}");
-        assert!(told.is_ok() || told.unwrap_err().starts_with("Node n: "));
+        let result = reads(CidrAllocatorType::CloudAllocator);
+        assert_eq!(result.is_ok(), cloud, "{cidrs:?}");
+        assert!(result.is_ok() || result.unwrap_err().starts_with("Node n: "));
     }
 }
 
 #[test]
-fn what_happens_while_nodes_are_read_counts() {
+fn watch_events_during_the_initial_read_count() {
     let pool = pool("10.0.0.0/22", CidrAllocatorType::RangeAllocator);
-    pool.observe(&with_cidrs("given-meanwhile", &["10.0.0.0/24"]));
-    pool.vanished(&with_cidrs("gone-meanwhile", &["10.0.1.0/24"]));
+    pool.observe(&with_cidrs("allocated-meanwhile", &["10.0.0.0/24"]));
+    pool.on_removed(&with_cidrs("deleted-meanwhile", &["10.0.1.0/24"]));
     let seen = [Arc::new(with_cidrs("seen-before", &["10.0.2.0/24"]))];
-    pool.finish_reading(&[listed("gone-meanwhile", &["10.0.1.0/24"]), listed("given-meanwhile", &[])], &seen).unwrap();
+    pool.finish_reading(&[listed("deleted-meanwhile", &["10.0.1.0/24"]), listed("allocated-meanwhile", &[])], &seen)
+        .unwrap();
     pool.decide(PoolPhase::Open);
-    let given: Vec<_> = ["a", "b"].iter().map(|name| pool.reserve(&node(name), &[24]).unwrap()[0].to_string()).collect();
-    assert_eq!(given, ["10.0.1.0/24", "10.0.3.0/24"]);
+    let allocated: Vec<_> = ["a", "b"].iter().map(|name| pool.reserve(&node(name), &[24]).unwrap()[0].to_string()).collect();
+    assert_eq!(allocated, ["10.0.1.0/24", "10.0.3.0/24"]);
     assert!(pool.reserve(&node("c"), &[24]).is_err());
 }
 
 #[test]
-fn an_initialisation_brings_the_same_blocks_until_they_are_refused() {
+fn initialization_sets_the_same_blocks_until_a_refusal() {
     let pool = open_pool("10.0.0.0/16");
     let node = tainted("n");
     let first = pool.spec_for(&node, AT_5).unwrap();
@@ -151,19 +152,19 @@ fn an_initialisation_brings_the_same_blocks_until_they_are_refused() {
         pool.settle(&node, AT_5, Some(&error));
         assert_eq!(pool.spec_for(&node, AT_5).as_ref(), Some(&first), "{error:?}");
     }
-    // What was sent in silence can do no more.
+    // The new version shows that the patches without a response cannot be executed any more.
     pool.observe(&at_version("n", "6"));
     pool.settle(&node, AT_5, Some(&ApiError::Rejected("no".into())));
-    assert_eq!(pool.spec_for(&node, AT_5), None, "it goes on without");
+    assert_eq!(pool.spec_for(&node, AT_5), None, "the initialization continues without pod CIDRs");
     assert!(!pool.rules(&node, true).comes_with_initialization);
     assert_eq!(pool.reserve(&node, &[24]).unwrap()[0].to_string(), "10.0.1.0/24");
     pool.confirm(&node);
     assert!(pool.has(&node));
 }
 
-/// The silent patches are the initialisation's and one by itself, of the same reconcile or of an earlier one.
+/// The patches without a response are that of the initialization and a separate one, of the same reconcile or of an earlier one.
 #[test]
-fn a_block_that_a_silent_patch_may_bring_is_kept_whatever_is_refused_later() {
+fn a_patch_without_response_keeps_its_block_reserved() {
     let silence = ApiError::Failed("504".into());
     for refused in [
         ApiError::Rejected("422".into()),
@@ -185,7 +186,7 @@ fn a_block_that_a_silent_patch_may_bring_is_kept_whatever_is_refused_later() {
                 pool.withdraw(&node);
                 assert!(pool.reserve(&tainted("other"), &[24]).is_err(), "{refused:?} {version}");
             }
-            assert!(pool.holders().contains("n"), "a list may tell that it is gone");
+            assert!(pool.holders().contains("n"), "a list may show that it is deleted");
             if is_gone {
                 pool.on_deleted("n");
             } else {
@@ -198,14 +199,14 @@ fn a_block_that_a_silent_patch_may_bring_is_kept_whatever_is_refused_later() {
 }
 
 #[test]
-fn a_block_that_two_patches_bring_outlasts_the_refusal_of_one() {
+fn a_block_in_two_patches_outlasts_the_refusal_of_one() {
     let (pool, node, refused) = (open_pool("10.0.0.0/24"), tainted("n"), ApiError::Rejected("no".into()));
     pool.spec_for(&node, AT_5).unwrap();
     pool.allocate_separately(&node);
     let cidrs = pool.reserve(&node, &[24]).unwrap();
     assert!(pool.patch_begins(&node, &cidrs, AT_5));
     pool.settle(&node, AT_5, Some(&refused));
-    assert!(pool.reserve(&tainted("other"), &[24]).is_err(), "the other patch is under way");
+    assert!(pool.reserve(&tainted("other"), &[24]).is_err(), "the other patch is in flight");
     pool.patch_ended(&node, AT_5, Some(&refused));
     pool.withdraw(&node);
     assert_eq!(pool.reserve(&tainted("other"), &[24]).unwrap(), cidrs);
@@ -213,7 +214,7 @@ fn a_block_that_two_patches_bring_outlasts_the_refusal_of_one() {
 }
 
 #[test]
-fn metrics_tell_what_is_taken_and_given_back() {
+fn metrics_count_allocations_and_releases() {
     let metrics = Arc::new(Metrics::new().unwrap());
     let pool = measured_pool(config("10.0.0.0/22", CidrAllocatorType::RangeAllocator), Arc::clone(&metrics));
     pool.finish_reading(&[listed("a", &["10.0.0.0/24"])], &[]).unwrap();
@@ -230,7 +231,7 @@ fn metrics_tell_what_is_taken_and_given_back() {
 }
 
 #[test]
-fn nothing_is_brought_along_where_it_is_not_open_or_needed() {
+fn patch_sets_no_pod_cidrs_if_closed_or_not_needed() {
     let closed = pool("10.0.0.0/16", CidrAllocatorType::RangeAllocator);
     assert_eq!(closed.spec_for(&tainted("n"), AT_5), None);
     let open = open_pool("10.0.0.0/16");
@@ -242,7 +243,7 @@ fn nothing_is_brought_along_where_it_is_not_open_or_needed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quarantine_ends_when_every_node_has_changed_or_its_time_is_over() {
+async fn quarantine_ends_after_all_nodes_changed_or_its_timeout() {
     let at_version = |version: &str| at_version("a", version);
     let nodes = [listed("a", &[]), listed("b", &["10.0.0.0/24"])];
     for (change, expected) in [(None, 60), (Some(at_version("5")), 60), (Some(at_version("6")), 0)] {

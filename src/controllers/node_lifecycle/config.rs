@@ -1,24 +1,24 @@
-//! Settings of the node-lifecycle controller as plain data. In: what the flags said: `cli` builds them. Out: what the controller and
-//! its plan read.
+//! Settings of the node-lifecycle controller and its plan as plain data, which `cli` builds from flags.
 
 use std::time::Duration;
 
-/// Settings of the controller.
+/// Settings of the node-lifecycle controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLifecycleControllerConfig {
-    /// `--node-monitor-period`: how often Nodes that are not ready are looked at.
+    /// Interval between checks of each Node that is not ready (`--node-monitor-period`).
     pub monitor_period: Duration,
-    /// `--concurrent-node-lifecycle-syncs`: number of Nodes checked concurrently.
+    /// Number of Nodes checked concurrently (`--concurrent-node-lifecycle-syncs`).
     pub concurrent_syncs: usize,
     /// Time for which an instance must be missing before its Node is deleted.
     pub grace_period: Duration,
-    /// So many deletions are not held back, but for more than half of the Nodes: of ten, ten are all…
+    /// Number of deletions within one window that are not delayed, at most half of the Nodes (`--node-deletion-max-count`).
     pub max_count: usize,
-    /// …nor is this share of all Nodes, in percent. 100: nothing is held back.
+    /// Share of all Nodes, in percent, whose deletion is not delayed (`--node-deletion-max-percent`). 100 delays none.
     pub max_percent: usize,
-    /// Time for which a deletion counts.
+    /// Time for which a deletion counts against both limits.
     pub window: Duration,
-    /// Value of `--delete-uninitialized-nodes-after`; zero for never.
+    /// Time after which an uninitialized Node without an instance is deleted (`--delete-uninitialized-nodes-after`); zero for
+    /// never.
     pub delete_uninitialized_after: Duration,
 }
 

@@ -8,6 +8,8 @@ use crate::node::{is_being_deleted, is_ready, kubelet_reports, provider_id, tain
 
 /// Reason for a Node that was replaced by another one of its name.
 pub(super) const RECREATED: &str = "recreated";
+/// Reason for a Node whose labels changed. Value of a metric's label.
+const LABELS_CHANGED: &str = "relabelled";
 
 /// Decision about a deletion right before its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,11 +17,11 @@ pub(super) enum DeletionVerdict {
     Delete,
     /// Another client has requested the deletion; finalizers delay it.
     AlreadyDeleting,
-    /// The Node stays, with the label `reason` of the metric.
+    /// Keep the Node, with this label `reason` of the metric.
     Refuse(&'static str),
 }
 
-/// Decides about the deletion of `node`, which is `live` on the API server now and `pruned` as the informer would keep it.
+/// Decides about the deletion of `node`. `live` is the Node as the API server has it now, and `pruned` its cached form.
 pub(super) fn deletion_verdict(node: &Node, live: &Node, pruned: &Node) -> DeletionVerdict {
     let was_initialized = is_silent_and_uninitialized(live) != is_silent_and_uninitialized(node);
     if uid(live) != uid(node) {
@@ -30,7 +32,7 @@ pub(super) fn deletion_verdict(node: &Node, live: &Node, pruned: &Node) -> Delet
         DeletionVerdict::Refuse("initialized")
     } else if pruned.metadata.labels != node.metadata.labels {
         // `--node-filter-requirements` may now hide the Node: the informer shows whether it does.
-        DeletionVerdict::Refuse("relabelled")
+        DeletionVerdict::Refuse(LABELS_CHANGED)
     } else if is_being_deleted(live) {
         DeletionVerdict::AlreadyDeleting
     } else {
@@ -38,7 +40,7 @@ pub(super) fn deletion_verdict(node: &Node, live: &Node, pruned: &Node) -> Delet
     }
 }
 
-/// Returns `true` if nothing shows that the machine of `node` ever existed or still runs.
+/// Returns `true` if there is no evidence that the machine of `node` ever existed or still runs.
 pub(super) fn is_silent_and_uninitialized(node: &Node) -> bool {
     provider_id(node).is_none() && taints::is_uninitialized(node) && !kubelet_reports(node)
 }
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_verdict_follows_the_fresh_read() {
+    fn deletion_verdict_follows_the_live_read() {
         let replaced = |n: &mut Node| n.metadata.uid = Some("other".into());
         let labeled = |n: &mut Node| n.metadata.labels = Some(labels(&[("a", "c")]));
         let deleting = |n: &mut Node| {
@@ -87,8 +89,8 @@ mod tests {
             ("uninitialized", uninitialized(), uninitialized(), DeletionVerdict::Delete),
             ("initialized", uninitialized(), initialized(), refuse("initialized")),
             ("kubelet reports", uninitialized(), uninitialized().with(ready("False")), refuse("initialized")),
-            ("labeled", initialized(), initialized().with(labeled), refuse("relabelled")),
-            ("labeled and deleting", initialized(), initialized().with(labeled).with(deleting), refuse("relabelled")),
+            ("labeled", initialized(), initialized().with(labeled), refuse(LABELS_CHANGED)),
+            ("labeled and deleting", initialized(), initialized().with(labeled).with(deleting), refuse(LABELS_CHANGED)),
             ("deleting", initialized(), initialized().with(deleting), DeletionVerdict::AlreadyDeleting),
         ] {
             assert_eq!(deletion_verdict(&node, &live, &live), expected, "{case}");

@@ -1,4 +1,4 @@
-//! Every event of the node-lifecycle controller.
+//! Events of the node-lifecycle controller, each a named function.
 
 use std::{fmt::Display, time::Duration};
 
@@ -12,36 +12,46 @@ use crate::{
 
 const INSTANCE_MISSING: EventDescription = EventDescription::normal(
     "InstanceMissing",
-    "The cloud provider first reported the instance of a NotReady Node as gone.",
+    "The cloud provider first reported that the instance of a NotReady Node does not exist.",
 );
 const DELETING: EventDescription = EventDescription::normal(
     "DeletingNode",
-    "The program deletes a Node: the cloud provider confirmed that its instance is gone.",
+    "The program deletes a Node: the cloud provider confirmed that its instance does not exist.",
 );
 const DELETING_FAILED: EventDescription =
     EventDescription::warning("DeletingNodeFailed", "The API server failed to delete a Node.");
 const REFUSED: EventDescription = EventDescription::warning(
     "NodeDeletionRefused",
-    "A Node is kept: too many instances are gone at once, and the evidence is doubtful.",
+    "A Node is kept: too many instances are missing at once, and the evidence is doubtful.",
 );
 const DELAYED: EventDescription = EventDescription::normal(
     "NodeDeletionDelayed",
-    "Deletion of a Node is delayed: many instances are gone at once, so Nodes are deleted at a limited rate.",
+    "Deletion of a Node is delayed: many instances are missing at once, so Nodes are deleted at a limited rate.",
 );
-const UNKNOWN: EventDescription = EventDescription::warning(
+const EXISTENCE_UNKNOWN: EventDescription = EventDescription::warning(
     "InstanceExistenceUnknown",
     "For 5 minutes the cloud provider could not confirm whether the instance of a NotReady Node exists; repeated every hour.",
 );
-const SHUTDOWN_TAINT_ADDED: EventDescription =
-    EventDescription::normal("ShutdownTaintAdded", "A Node has been given the shutdown taint: its instance is shut down.");
+const SHUTDOWN_TAINT_ADDED: EventDescription = EventDescription::normal(
+    "ShutdownTaintAdded",
+    "The shutdown taint has been added to a Node: its instance is shut down.",
+);
 const SHUTDOWN_TAINT_REMOVED: EventDescription = EventDescription::normal(
     "ShutdownTaintRemoved",
     "The shutdown taint of a Node has been removed: its instance runs, or the Node is ready.",
 );
 
 /// Events of this controller, for the reference page.
-pub const EVENTS: &[EventDescription] =
-    &[INSTANCE_MISSING, DELETING, DELETING_FAILED, REFUSED, DELAYED, UNKNOWN, SHUTDOWN_TAINT_ADDED, SHUTDOWN_TAINT_REMOVED];
+pub const EVENTS: &[EventDescription] = &[
+    INSTANCE_MISSING,
+    DELETING,
+    DELETING_FAILED,
+    REFUSED,
+    DELAYED,
+    EXISTENCE_UNKNOWN,
+    SHUTDOWN_TAINT_ADDED,
+    SHUTDOWN_TAINT_REMOVED,
+];
 
 /// Reports that the cloud does not find the instance, which is not confirmed yet.
 pub(super) fn instance_missing(node: &Node) -> RecordedEvent {
@@ -60,21 +70,22 @@ pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> RecordedEvent
     DELETING_FAILED.about(node, format!("Failed deleting node {}: {error}", name(node)))
 }
 
-pub(super) fn refused(node: &Node, crowd: MissingNodeCount, reason: &str) -> RecordedEvent {
+pub(super) fn refused(node: &Node, missing_count: MissingNodeCount, reason: &str) -> RecordedEvent {
     let message = format!(
-        "Not deleting node {}: {crowd}, and the evidence is doubtful. If the instances are gone, delete the nodes by hand or raise \
+        "Not deleting node {}: {missing_count}, and the evidence is doubtful. If the instances are gone, delete the nodes by hand or raise \
          --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. Evidence: {reason}",
         name(node)
     );
     REFUSED.about(node, message)
 }
 
-pub(super) fn delayed(node: &Node, crowd: MissingNodeCount) -> RecordedEvent {
-    let message = format!("Deletion of node {} delayed: {crowd}; confirmed nodes are deleted at a limited rate", name(node));
+pub(super) fn delayed(node: &Node, missing_count: MissingNodeCount) -> RecordedEvent {
+    let message =
+        format!("Deletion of node {} delayed: {missing_count}; confirmed nodes are deleted at a limited rate", name(node));
     DELAYED.about(node, message)
 }
 
-/// Reports that the existence of the instance has been unknown for this long.
+/// Reports that the existence of the instance has been unknown for the time `lasts`.
 pub(super) fn existence_unknown(node: &Node, reason: &str, lasts: Duration) -> RecordedEvent {
     let message = format!(
         "For {} minutes the cloud provider could not confirm whether the instance of node {node} exists; the node is kept. Fix the \
@@ -82,7 +93,7 @@ pub(super) fn existence_unknown(node: &Node, reason: &str, lasts: Duration) -> R
         lasts.as_secs() / 60,
         node = name(node)
     );
-    UNKNOWN.about(node, message)
+    EXISTENCE_UNKNOWN.about(node, message)
 }
 
 pub(super) fn shutdown_taint_added(node: &Node) -> RecordedEvent {
@@ -99,15 +110,15 @@ mod tests {
     use crate::node::fixtures::node;
 
     #[test]
-    fn every_event_stands_in_the_table() {
+    fn table_lists_every_event() {
         let node = node("n");
-        let crowd = MissingNodeCount { missing: 15, all: 50, allowance: 10 };
+        let missing_count = MissingNodeCount { missing: 15, all: 50, allowance: 10 };
         let all = [
             instance_missing(&node),
             deleting(&node),
             deleting_failed(&node, &"broken"),
-            refused(&node, crowd, "HTTP 403"),
-            delayed(&node, crowd),
+            refused(&node, missing_count, "HTTP 403"),
+            delayed(&node, missing_count),
             existence_unknown(&node, "HTTP 500", Duration::from_secs(301)),
             shutdown_taint_added(&node),
             shutdown_taint_removed(&node, "it is ready"),
@@ -118,8 +129,8 @@ mod tests {
         assert_eq!(all[2].message, "Failed deleting node n: broken");
         assert!(all[3].message.contains("15 of 50 nodes") && all[3].message.contains("HTTP 403"), "{}", all[3].message);
         assert!(all[4].message.contains("15 of 50 nodes"), "{}", all[4].message);
-        let told = &all[5].message;
-        assert!(told.starts_with("For 5 minutes") && told.contains("run `kubectl delete node n`"), "{told}");
-        assert!(told.ends_with("The cause: HTTP 500"), "{told}");
+        let message = &all[5].message;
+        assert!(message.starts_with("For 5 minutes") && message.contains("run `kubectl delete node n`"), "{message}");
+        assert!(message.ends_with("The cause: HTTP 500"), "{message}");
     }
 }

@@ -14,24 +14,28 @@ use crate::{
     node::taints,
 };
 
-/// Operations as upstream counts them.
+/// Labels `operation` of the metric, as upstream has them.
 const INSTANCE_EXISTS: &str = "instance_exists";
 const INSTANCE_SHUTDOWN: &str = "instance_shutdown";
 
-/// Source of the states of instances. It counts its requests.
+/// Source of the states of instances, which counts its requests.
 pub(super) struct InstanceStateSource {
     pub(super) instances: Arc<dyn InstancesV2>,
     requests: CounterVec,
 }
 
 impl InstanceStateSource {
-    /// Returns the source over the instances of `provider`.
+    /// Creates the source from the instances of `provider`.
+    ///
+    /// # Errors
+    ///
+    /// The provider has no instances.
     pub(super) fn of(provider: &dyn CloudProvider, metrics: &Metrics) -> Result<Self, NoInstances> {
         let instances = instances_of(provider, NODE_LIFECYCLE.canonical)?;
         Ok(Self { instances, requests: metrics.node_lifecycle_provider_calls_total.clone() })
     }
 
-    /// Looks afresh at the instance of `node`.
+    /// Observes the instance of `node` with new requests to the cloud.
     pub(super) async fn observe(&self, node: &Node) -> NodeObservation {
         match self.existence(node).await {
             Existence::Gone => NodeObservation::Gone,

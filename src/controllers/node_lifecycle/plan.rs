@@ -1,13 +1,13 @@
-//! Decides when a Node is deleted: a state machine over observations. Pure.
+//! State machine over observations that decides when a Node is deleted. Pure.
 //!
 //! In: one Node, the observation of its instance, the number of Nodes, and the time. Out: at most one [`LifecycleAction`].
 //!
 //! A Node is deleted when the cloud reported `Gone` at least twice with no contradiction in between,
 //! [`NodeLifecycleControllerConfig::monitor_period`] apart or more, over at least
-//! [`NodeLifecycleControllerConfig::grace_period`], and when that does not look like an error of the cloud: if more Nodes
+//! [`NodeLifecycleControllerConfig::grace_period`], and when that is not likely to be an error of the cloud: if more Nodes
 //! than [`NodeLifecycleControllerConfig::allowance`] are either missing now or were deleted within
 //! [`NodeLifecycleControllerConfig::window`], that is a [`MissingNodeCount`], whose deletions are slow and need better
-//! evidence (`mass_deletion`). That state ends when instances come back, Nodes are added or earlier deletions age. A Node
+//! evidence (`mass_deletion`). That state ends when instances return, Nodes are added or earlier deletions age. A Node
 //! that was delayed needs that evidence even then.
 //!
 //! A Node that has no provider ID and never was ready may have had no instance at all. With
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use super::config::NodeLifecycleControllerConfig;
 use super::mass_deletion::{
-    AbsenceEvidence, CONFIRMED_AFTER, CONFIRMED_ALONE_AFTER, HoldReason, MissingNodeCount, SECOND_LOOK_AFTER, hold_reason,
+    AbsenceEvidence, CONFIRMED_AFTER, CONFIRMED_ALONE_AFTER, HoldReason, MissingNodeCount, RECHECK_AFTER, hold_reason,
 };
 use crate::cloud_provider::SecondLook;
 
@@ -35,24 +35,24 @@ pub(super) const UNKNOWN_REPORT_DELAY: Duration = Duration::from_secs(5 * 60);
 /// Interval between repeated reports.
 const UNKNOWN_REPORT_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Contradiction by an instance that is seen again.
-const SEEN_AGAIN: &str = "an instance of which the cloud had said that it is gone is there";
+const SEEN_AGAIN: &str = "an instance exists that the cloud had reported as gone";
 
 /// Observation of a Node and its instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NodeObservation {
     /// The Node is ready, so no request was sent.
     Ready,
-    /// The instance is there and not shut down.
+    /// The instance exists and is not shut down.
     Running,
-    /// The instance is known to run, and the Node still has the shutdown taint.
+    /// The cloud confirmed that the instance runs, and the Node still has the shutdown taint.
     Restarted,
-    /// The instance is there and shut down.
+    /// The instance exists and is shut down.
     ShutDown,
     /// The instance exists; whether it is shut down is unknown, for this reason.
     Exists(String),
-    /// The cloud said, freshly, that the instance is not there.
+    /// The cloud confirmed, in response to a direct request, that the instance does not exist.
     Gone,
-    /// [`Self::Gone`], one of many, with the verdict of a second source.
+    /// [`Self::Gone`] for one of many instances, with the verdict of a second source.
     GoneRechecked(SecondLook),
     /// Existence could not be determined, for this reason.
     Unknown(String),
@@ -64,36 +64,36 @@ pub(super) enum NodeObservation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleAction {
     Nothing,
-    /// Take the shutdown taint off, if it is there.
+    /// Remove the shutdown taint, if the Node has it.
     RemoveShutdownTaint,
-    /// Put the shutdown taint on, if it is not there.
+    /// Add the shutdown taint, unless the Node has it.
     AddShutdownTaint,
-    /// Say that the instance is missing: this was the first time.
+    /// Report that the instance is missing, after the first such observation.
     Report,
     /// Report that existence has been unknown for this long.
     ReportUnknown(Duration),
     Delete,
-    /// Delete the Node later: it is one of many; `first` is whether that is news.
+    /// Delete the Node later, because it is one of many.
     Delay {
         /// Extent of the mass deletion.
         missing_count: MissingNodeCount,
         /// Whether this is the first report for the Node.
         first: bool,
     },
-    /// Do not delete the Node, though it qualifies; `first` is whether that is news.
+    /// Do not delete the Node, although its instance is confirmed to be missing.
     Refuse {
         /// Extent of the mass deletion.
         missing_count: MissingNodeCount,
         /// Reason for the refusal.
         reason: String,
-        /// Whether this Node was let through before.
+        /// Whether this is the first refusal for the Node.
         first: bool,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MissingNode {
-    gone_since: Instant,
+    missing_since: Instant,
     delayed: bool,
     refused: bool,
 }
@@ -132,12 +132,12 @@ impl TrackerInput<'_> {
 pub(super) struct DeletionTracker {
     missing: BTreeMap<String, MissingNode>,
     deleted: BTreeMap<String, Instant>,
-    unknown: BTreeMap<String, UnknownExistence>,
-    /// Nodes without a provider id that no list has, and since when all reads have said so.
+    unresolved: BTreeMap<String, UnknownExistence>,
+    /// Start of the time in which all lists have lacked the Node, for Nodes without a provider ID.
     unlisted: BTreeMap<String, Instant>,
-    /// Nodes without a provider id that were ready at some time.
+    /// Nodes without a provider ID that were ready at some time.
     once_ready: BTreeSet<String>,
-    /// Nodes whose instance was gone and was seen again lately. They count for a crowd: the cloud has said so much.
+    /// Nodes whose instance was missing and was seen again lately. They count as missing for the limits.
     seen_again: BTreeMap<String, Instant>,
     /// Last contradiction, with its time.
     contradiction: Option<(Instant, String)>,
@@ -151,7 +151,7 @@ impl DeletionTracker {
             self.unlisted.remove(uid);
         }
         if !is_unlisted && !matches!(observation, NodeObservation::Unknown(_)) {
-            self.unknown.remove(uid);
+            self.unresolved.remove(uid);
         }
         match observation {
             NodeObservation::Unknown(_) => self.existence_unknown(uid, input),
@@ -177,7 +177,7 @@ impl DeletionTracker {
     }
 
     fn existence_unknown(&mut self, uid: &str, input: TrackerInput<'_>) -> LifecycleAction {
-        let unclear = self.unknown.entry(uid.to_owned()).or_insert(UnknownExistence { since: input.now, reported: None });
+        let unclear = self.unresolved.entry(uid.to_owned()).or_insert(UnknownExistence { since: input.now, reported: None });
         let lasts = input.age(unclear.since);
         let should_report = unclear.reported.is_none_or(|at| input.age(at) >= UNKNOWN_REPORT_INTERVAL);
         if lasts < UNKNOWN_REPORT_DELAY || !should_report {
@@ -210,31 +210,31 @@ impl DeletionTracker {
     fn instance_gone(&mut self, uid: &str, second: Option<&SecondLook>, input: TrackerInput<'_>) -> LifecycleAction {
         let (now, config) = (input.now, input.config);
         if self.deleted.contains_key(uid) {
-            // Finalizers hold it; it is counted already.
+            // Finalizers delay the deletion, which is counted already.
             return LifecycleAction::Nothing;
         }
         let Some(missing) = self.missing.get(uid).copied() else {
-            self.missing.insert(uid.to_owned(), MissingNode { gone_since: now, delayed: false, refused: false });
+            self.missing.insert(uid.to_owned(), MissingNode { missing_since: now, delayed: false, refused: false });
             return LifecycleAction::Report;
         };
         if let Some(SecondLook::Contradicts(detail)) = second {
             self.contradiction = Some((now, detail.clone()));
         }
-        if input.age(missing.gone_since) < config.monitor_period.max(config.grace_period) {
+        if input.age(missing.missing_since) < config.monitor_period.max(config.grace_period) {
             return LifecycleAction::Nothing;
         }
-        let crowd = self.count_missing(input);
-        let delay_reason = (crowd.exceeds_allowance() || missing.was_delayed_or_refused())
-            .then(|| hold_reason(&crowd, &self.evidence(missing, second, input)))
+        let missing_count = self.count_missing(input);
+        let delay_reason = (missing_count.exceeds_allowance() || missing.was_delayed_or_refused())
+            .then(|| hold_reason(&missing_count, &self.evidence(missing, second, input)))
             .flatten();
         match delay_reason {
             Some(HoldReason::DoubtfulEvidence(reason)) => {
                 self.missing.insert(uid.to_owned(), MissingNode { refused: true, ..missing });
-                LifecycleAction::Refuse { missing_count: crowd, reason, first: !missing.refused }
+                LifecycleAction::Refuse { missing_count, reason, first: !missing.refused }
             }
             Some(HoldReason::TooEarly | HoldReason::RateLimited) => {
                 self.missing.insert(uid.to_owned(), MissingNode { delayed: true, ..missing });
-                LifecycleAction::Delay { missing_count: crowd, first: !missing.delayed }
+                LifecycleAction::Delay { missing_count, first: !missing.delayed }
             }
             None if matches!(second, Some(SecondLook::Contradicts(_))) => LifecycleAction::Nothing,
             None => {
@@ -264,9 +264,9 @@ impl DeletionTracker {
 
     /// Returns `true` if a second source's verdict on this Node, whose instance the cloud reports as missing, would change
     /// the decision.
-    pub(super) fn needs_second_look(&self, uid: &str, input: TrackerInput<'_>) -> bool {
+    pub(super) fn needs_recheck(&self, uid: &str, input: TrackerInput<'_>) -> bool {
         self.missing.get(uid).is_some_and(|missing| {
-            input.age(missing.gone_since) >= SECOND_LOOK_AFTER
+            input.age(missing.missing_since) >= RECHECK_AFTER
                 && (missing.was_delayed_or_refused() || self.count_missing(input).exceeds_allowance())
         })
     }
@@ -278,18 +278,18 @@ impl DeletionTracker {
         input: TrackerInput<'_>,
     ) -> AbsenceEvidence<'a> {
         let deleted_in = |span| self.deleted.values().filter(|at| input.age(**at) < span).count();
-        let gone_for = input.age(missing.gone_since);
-        let still_there = self.deleted.keys().filter(|uid| input.nodes.contains(*uid)).count();
+        let missing_for = input.age(missing.missing_since);
+        let still_listed = self.deleted.keys().filter(|uid| input.nodes.contains(*uid)).count();
         AbsenceEvidence {
-            gone_for,
-            // The others matter only once this one has been gone for long.
-            all_gone_for: match gone_for >= CONFIRMED_ALONE_AFTER {
-                true => self.missing.values().map(|missing| input.age(missing.gone_since)).min().unwrap_or_default(),
-                false => gone_for,
+            missing_for,
+            // The others matter only after this instance has been missing for long.
+            all_missing_for: match missing_for >= CONFIRMED_ALONE_AFTER {
+                true => self.missing.values().map(|missing| input.age(missing.missing_since)).min().unwrap_or_default(),
+                false => missing_for,
             },
             second_look: second,
             contradiction: self.contradiction.as_ref().map(|(at, detail)| (input.age(*at), detail.as_str())),
-            others_exist: input.nodes.len() > self.missing.len() + still_there,
+            others_exist: input.nodes.len() > self.missing.len() + still_listed,
             deleted_in_window: deleted_in(input.config.window),
             deleted_in_quarter: deleted_in(input.config.quarter_window()),
         }
@@ -300,11 +300,11 @@ impl DeletionTracker {
         self.deleted.remove(uid);
     }
 
-    /// Forgets Nodes that are no more, and what is long past.
+    /// Forgets Nodes that do not exist any more, and outdated deletions and contradictions.
     pub(super) fn forget(&mut self, input: TrackerInput<'_>) {
         let nodes = input.nodes;
         self.missing.retain(|uid, _| nodes.contains(uid));
-        self.unknown.retain(|uid, _| nodes.contains(uid));
+        self.unresolved.retain(|uid, _| nodes.contains(uid));
         self.unlisted.retain(|uid, _| nodes.contains(uid));
         self.once_ready.retain(|uid| nodes.contains(uid));
         self.seen_again.retain(|_, at| input.age(*at) < CONFIRMED_AFTER);
@@ -313,22 +313,22 @@ impl DeletionTracker {
     }
 }
 
-/// Returns the reason why a Node stays under observation, for status pages; `None` if its state is normal.
+/// Returns the reason why a Node is observed again, for status pages; `None` if its state is normal.
 pub(super) fn waiting_reason(observation: &NodeObservation, action: &LifecycleAction) -> Option<String> {
     match (observation, action) {
-        (_, LifecycleAction::Refuse { missing_count: crowd, reason, .. }) => {
-            Some(format!("{crowd}, and the evidence is doubtful: {reason}"))
+        (_, LifecycleAction::Refuse { missing_count, reason, .. }) => {
+            Some(format!("{missing_count}, and the evidence is doubtful: {reason}"))
         }
-        (_, LifecycleAction::Delay { missing_count: crowd, .. }) => Some(format!("{crowd}: it goes when it is its turn")),
+        (_, LifecycleAction::Delay { missing_count, .. }) => Some(format!("{missing_count}; the deletion is delayed")),
         (NodeObservation::Gone | NodeObservation::GoneRechecked(_), _) => {
-            Some("the instance is gone, which is to be confirmed".to_owned())
+            Some("the instance is missing, which is not confirmed yet".to_owned())
         }
-        (NodeObservation::Unknown(reason), _) => Some(format!("whether the instance exists could not be told: {reason}")),
+        (NodeObservation::Unknown(reason), _) => Some(format!("cannot determine whether the instance exists: {reason}")),
         (NodeObservation::Unlisted(reason), _) => {
             Some(format!("no list of the cloud has an instance of this name: {reason}"))
         }
         (NodeObservation::Exists(reason), _) => {
-            Some(format!("whether the instance is shut down could not be told: {reason}"))
+            Some(format!("cannot determine whether the instance is shut down: {reason}"))
         }
         (NodeObservation::Ready | NodeObservation::Running | NodeObservation::Restarted | NodeObservation::ShutDown, _) => {
             None

@@ -1,4 +1,4 @@
-//! The shell of the node-lifecycle controller: looks at one Node and its instance, lets `plan` decide, writes.
+//! The shell of the node-lifecycle controller: observes one Node and its instance, lets `plan` decide, writes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// Number of decisions after conflicts.
+/// Maximum number of attempts to write taints after conflicts.
 const ATTEMPTS: usize = 5;
 
 /// Number of instances that a plan requests concurrently.
 const MAX_CONCURRENT_LOOKUPS: usize = 10;
 
-/// A Node, what was observed of its instance, and the action that follows.
+/// Node with the observation of its instance and the resulting action.
 pub(super) type CheckedNode = (Arc<Node>, NodeObservation, LifecycleAction);
 
 impl NodeLifecycleController {
@@ -50,14 +50,14 @@ impl NodeLifecycleController {
 
     /// Observes `node` and its instance, and queries a second source if the instance is one of many missing ones.
     ///
-    /// `uids` returns those of all Nodes. It is called after the request for the instance, which may take long.
+    /// `uids` returns the UIDs of all Nodes. It is called after the request for the instance, which may take long.
     async fn observe_instance(&self, node: &Node, uids: impl Fn() -> Arc<BTreeSet<String>>) -> NodeObservation {
         if is_ready(node) {
             return NodeObservation::Ready;
         }
         let seen = self.source.observe(node).await;
         match seen {
-            NodeObservation::Gone if self.tracker.lock().needs_second_look(uid(node), self.input(&uids())) => {
+            NodeObservation::Gone if self.tracker.lock().needs_recheck(uid(node), self.input(&uids())) => {
                 NodeObservation::GoneRechecked(self.source.instances.second_look(node).await)
             }
             NodeObservation::Unknown(reason) if self.is_unlisted(node).await => NodeObservation::Unlisted(reason),
@@ -70,8 +70,10 @@ impl NodeLifecycleController {
         may_be_unlisted && self.source.instances.is_unlisted(node).await.unwrap_or_default()
     }
 
-    /// Observes the Nodes that are due, and decides on a copy of the tracker. A replica that does not lead has confirmed nothing yet.
-    /// Returns a line about Nodes that a plan of `scope` omits, too.
+    /// Observes the Nodes that are due, and decides on a copy of the tracker.
+    ///
+    /// Also returns a line about the Nodes that `scope` omits. On a replica that does not lead, the tracker has confirmed no
+    /// missing instance.
     pub(super) async fn check_due_nodes(&self, scope: &ServiceScope) -> (Vec<CheckedNode>, Option<String>) {
         let nodes = self.nodes.list();
         let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
@@ -106,24 +108,24 @@ impl NodeLifecycleController {
                     self.context.events.record(event);
                 }
             }
-            LifecycleAction::Delay { missing_count: crowd, first: true } => {
-                self.context.events.record(events::delayed(node, *crowd));
+            LifecycleAction::Delay { missing_count, first: true } => {
+                self.context.events.record(events::delayed(node, *missing_count));
             }
-            LifecycleAction::Refuse { missing_count: crowd, reason, first: true } => {
+            LifecycleAction::Refuse { missing_count, reason, first: true } => {
                 self.refused("mass_deletion");
-                self.context.events.record(events::refused(node, *crowd, reason));
-                tracing::warn!(node = crate::node::name(node), "node not deleted: {crowd}; {reason}");
+                self.context.events.record(events::refused(node, *missing_count, reason));
+                tracing::warn!(node = crate::node::name(node), "node not deleted: {missing_count}; {reason}");
             }
             LifecycleAction::Nothing | LifecycleAction::Delay { .. } | LifecycleAction::Refuse { .. } => {}
         }
         Ok(())
     }
 
-    /// Deletes `node` unless a fresh read of it says otherwise.
+    /// Deletes `node` unless [`deletion_verdict`] refuses it after a read of the live Node.
     async fn delete(&self, node: &Node) -> Result<(), ApiError> {
         let result = match self.context.writer.get(&self.context.nodes(), &ObjectKey::of(node)).await {
             Ok(live) => {
-                let pruned = self.nodes.as_kept(live.clone());
+                let pruned = self.nodes.pruned(live.clone());
                 match deletion_verdict(node, &live, &pruned) {
                     DeletionVerdict::Delete => self.delete_live(&live).await,
                     DeletionVerdict::AlreadyDeleting => return Ok(()),
@@ -164,8 +166,8 @@ impl NodeLifecycleController {
         self.context.metrics.node_deletions_refused_total.with_label_values(&[reason]).inc();
     }
 
-    /// Writes the taints that `decide` computes for `node`, and records `event` if that changed anything. After a conflict,
-    /// decides again for the current Node.
+    /// Writes the taints that `decide` computes for `node`, and records `event` if they changed. After a conflict, it decides again
+    /// for the current Node.
     async fn change_taints(
         &self,
         node: &Arc<Node>,

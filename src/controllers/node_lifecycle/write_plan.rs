@@ -1,7 +1,7 @@
-//! Plans what the node-lifecycle controller would write now.
+//! Plan of the writes that the node-lifecycle controller would send now.
 //!
-//! In: every Node that is due, with its instance. Out: a [`WritePlan`]. A deletion needs evidence from two observations. A process that begins
-//! now has none, so that the Node is listed under what comes later.
+//! In: every Node that is due, with its instance. Out: a [`WritePlan`]. A deletion needs evidence from two observations. A process
+//! that has just started has none, so it lists the Node under `later`.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl NodeLifecycleController {
-    /// Plans for all Nodes that are due, or as many as a page looks up.
+    /// Plans for the Nodes that are due, limited by `scope`.
     pub(super) async fn write_plan(&self, scope: &ServiceScope) -> WritePlan {
         let (checked, omitted) = self.check_due_nodes(scope).await;
         let mut plan = WritePlan { unread: omitted.into_iter().collect(), ..WritePlan::default() };
@@ -27,7 +27,7 @@ impl NodeLifecycleController {
     }
 }
 
-/// Plans what `action` means for `node`.
+/// Plans the write for `action`, or a line that says why there is none.
 fn plan_node(node: &Node, observation: &NodeObservation, action: &LifecycleAction) -> WritePlan {
     let mut plan = WritePlan::default();
     plan.writes.extend(write(node, observation, action));
@@ -63,10 +63,10 @@ fn write(node: &Node, observation: &NodeObservation, action: &LifecycleAction) -
     match action {
         LifecycleAction::Delete if is_being_deleted(node) => None,
         LifecycleAction::Delete => {
-            Some(PlannedWrite::deletion("node", target, "delete: its instance is gone, which is confirmed"))
+            Some(PlannedWrite::deletion("node", target, "delete: its instance is confirmed to be missing"))
         }
         LifecycleAction::AddShutdownTaint => {
-            taints::with_shutdown(node).map(|all| taint(all, "put the shutdown taint on: its instance is shut down"))
+            taints::with_shutdown(node).map(|all| taint(all, "add the shutdown taint: its instance is shut down"))
         }
         LifecycleAction::RemoveShutdownTaint => {
             let reason = format!("remove the shutdown taint: {}", removal_reason(observation));
@@ -87,7 +87,7 @@ mod tests {
         let refuse = LifecycleAction::Refuse { missing_count, reason: "a list has it".to_owned(), first: true };
         let (missing, bare) = (NodeObservation::Gone, node("n"));
         let tainted = node("n").with(|n| spec(n).taints = Some(vec![taints::shutdown()]));
-        let unknown = NodeObservation::Unknown("HTTP 500".to_owned());
+        let uncertain = NodeObservation::Unknown("HTTP 500".to_owned());
         let lines = |node: &Node, observation: &NodeObservation, action: &LifecycleAction| -> Vec<String> {
             let plan = plan_node(node, observation, action);
             let unread = plan.unread.iter().map(|line| format!("unread: {line}"));
@@ -98,15 +98,20 @@ mod tests {
                 &bare,
                 &missing,
                 &LifecycleAction::Delete,
-                "DELETE /api/v1/nodes/n: delete: its instance is gone, which is confirmed",
+                "DELETE /api/v1/nodes/n: delete: its instance is confirmed to be missing",
             ),
-            (&bare, &missing, &LifecycleAction::Report, "Node \"n\" waits: the instance is gone, which is to be confirmed"),
+            (
+                &bare,
+                &missing,
+                &LifecycleAction::Report,
+                "Node \"n\" waits: the instance is missing, which is not confirmed yet",
+            ),
             (&bare, &missing, &refuse, "Node \"n\" is held back: the instances of 9 of 10 nodes are gone"),
             (
                 &bare,
                 &NodeObservation::ShutDown,
                 &LifecycleAction::AddShutdownTaint,
-                "PATCH /api/v1/nodes/n: put the shutdown taint on: its instance is shut down",
+                "PATCH /api/v1/nodes/n: add the shutdown taint: its instance is shut down",
             ),
             (&tainted, &NodeObservation::ShutDown, &LifecycleAction::AddShutdownTaint, ""),
             (&bare, &NodeObservation::Ready, &LifecycleAction::RemoveShutdownTaint, ""),
@@ -123,7 +128,12 @@ mod tests {
                 "PATCH /api/v1/nodes/n: remove the shutdown taint: its instance runs",
             ),
             (&tainted, &NodeObservation::Running, &LifecycleAction::Nothing, ""),
-            (&bare, &unknown, &LifecycleAction::Nothing, "unread: Node \"n\" waits: whether the instance exists"),
+            (
+                &bare,
+                &uncertain,
+                &LifecycleAction::Nothing,
+                "unread: Node \"n\" waits: cannot determine whether the instance exists",
+            ),
         ] {
             let found = lines(node, observation, action).join("\n");
             assert!(found.starts_with(expected) && found.is_empty() == expected.is_empty(), "{expected}: {found}");

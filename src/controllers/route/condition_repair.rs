@@ -1,8 +1,8 @@
 //! Repairs the condition `NetworkUnavailable` of a Node when another writer contradicts it.
 //!
 //! In: the Node from the watch and the last reconcile's routes. Out: a patch of the Node's status, without a request to the
-//! cloud, at once for the first contradiction and after growing pauses for the next ones. Another reason with the right
-//! status is left alone: network plugins write their own. If the last reconcile does not determine the condition, the next
+//! cloud, immediately for the first contradiction and after growing pauses for the next ones. Another reason with the expected
+//! status is kept, because network plugins write their own. If the last reconcile does not determine the condition, the next
 //! one writes it.
 
 use std::{sync::Arc, time::Duration};
@@ -27,14 +27,18 @@ impl RouteController {
         self.write_condition(node, patch).await.map_or(ReconcileResult::Done, ReconcileResult::Failed)
     }
 
-    /// Returns `true` if another writer fights over the condition of the Node and the next repair is not due.
+    /// Returns `true` if another writer changed the condition of the Node lately and the next repair is not due yet.
     pub(super) fn waits_for_repair(&self, node: &Node) -> bool {
         let (key, now) = (ObjectKey::of(node), self.context.clock.now());
         let repairs = self.condition_repairs.lock();
         repairs.get(&key).is_some_and(|repair| !repair.remaining(now).is_zero())
     }
 
-    /// Records a repair, unless the last one is too recent: then how long to wait. Logs the first one of a fight.
+    /// Records a repair, and logs it if it is the first one.
+    ///
+    /// # Errors
+    ///
+    /// The last repair is too recent: the time until the next one.
     fn begin_repair(&self, key: &ObjectKey) -> Result<(), Duration> {
         let now = self.context.clock.now();
         let mut repairs = self.condition_repairs.lock();

@@ -1,4 +1,4 @@
-//! Route flags, and the configurations that the controller supports. Pure.
+//! Route flags, and checks of the configurations that the controller supports. Pure.
 
 use std::time::Duration;
 
@@ -6,23 +6,24 @@ use ipnet::IpNet;
 
 use crate::runtime::work_queue::KeyBackoff;
 
-/// Shortest time between two full reconciles when no node changes; detects external changes to the routes.
+/// Interval between full reconciles if no node changes, which detect external changes to the routes.
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(300);
 
-/// Delay before the first repetition of what failed; doubles up to [`RouteControllerConfig::reconciliation_period`].
+/// Delay before the first retry of a failure; doubles up to [`RouteControllerConfig::reconciliation_period`].
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(500);
 
-/// Values of the flags.
+/// Values of the flags of the route controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteControllerConfig {
-    /// `--cluster-cidr`: routes inside are ours. One, or one per address family.
+    /// Ranges whose routes this cluster manages (`--cluster-cidr`): one, or one per address family.
     pub cluster_cidrs: Vec<IpNet>,
-    /// `--route-reconciliation-period`: longest time between two attempts while something fails.
+    /// Longest time between two attempts while something fails (`--route-reconciliation-period`).
     pub reconciliation_period: Duration,
-    /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: changes of nodes make routes due. Without it only time
-    /// does: every [`Self::reconciliation_period`].
+    /// Whether changes of nodes cause reconciles (feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`).
+    ///
+    /// Without the gate, reconciles run every [`Self::reconciliation_period`].
     pub watch_based: bool,
-    /// Whether the informer shows some Nodes only (`--node-filter-requirements`). What is not shown may be there all the same.
+    /// Whether the informer hides some Nodes (`--node-filter-requirements`). A Node that it lacks may exist nevertheless.
     pub nodes_are_filtered: bool,
     /// Prefixes that limit the sizes of pod CIDRs.
     pub node_masks: NodeMaskSizes,
@@ -45,10 +46,10 @@ pub(super) struct RouteLimits<'a> {
     pub(super) node_masks: NodeMaskSizes,
 }
 
-/// Reason why a pod CIDR gets no new route. The kubelet that registers a Node may claim any pod CIDR.
+/// Reason why a pod CIDR gets no new route: the kubelet that registers a Node may claim any pod CIDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RefusedCidr {
-    #[error("it does not lie in --cluster-cidr")]
+    #[error("it is outside --cluster-cidr")]
     Outside,
     #[error(
         "it is larger than /{limit}, the largest size that gets a route; if the size is intended, set --{flag}, else register \
@@ -57,11 +58,11 @@ pub(super) enum RefusedCidr {
     TooLarge { limit: u8, flag: &'static str },
 }
 
-/// A pod CIDR may be larger than the mask by so many bits: it may be of a time when the mask was another.
+/// Number of bits by which a pod CIDR may be larger than the mask, because it may predate the current mask.
 pub(crate) const MASK_TOLERANCE: u8 = 4;
 
 impl RouteLimits<'_> {
-    /// Checks whether `cidr` may have a new route.
+    /// Checks whether `cidr` may have a new route. Returns the reason if not.
     pub(super) fn check(&self, cidr: &IpNet) -> Result<(), RefusedCidr> {
         if !self.cluster_cidrs.iter().any(|cluster| cluster.contains(cidr)) {
             return Err(RefusedCidr::Outside);
@@ -101,12 +102,12 @@ impl RouteControllerConfig {
 /// Reason why the controller cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteControllerError {
-    /// The provider has no routes: go on without this controller.
-    #[error("cloud provider {0:?} does not support routes; --configure-cloud-routes=false says that none are wanted")]
+    /// The provider has no routes: continue without this controller.
+    #[error("cloud provider {0:?} does not support routes; set --configure-cloud-routes=false")]
     RoutesUnsupported(String),
-    /// `--cluster-cidr` is missing: the operator has to set it.
+    /// `--cluster-cidr` is missing: the operator must set it.
     #[error(
-        "--cluster-cidr is empty, but routes are to be configured: give one CIDR, or one per address family, separated by a comma"
+        "--cluster-cidr is empty, but cloud routes are enabled: give one CIDR, or one per address family, separated by a comma"
     )]
     NoClusterCidr,
     /// `--cluster-cidr` has more than two elements.

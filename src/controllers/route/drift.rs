@@ -3,7 +3,7 @@
 //! In: the routes, the plan and the results of a reconcile; then the routes and the plan of the next. Out: each route that
 //! was deleted, changed or added in between. Only changes that Nodes do not explain count: a Node that was replaced, or
 //! whose addresses, labels or pod CIDRs changed, is skipped. The state does not outlive the process: a difference at the
-//! start is a write like any other.
+//! start is not reported as drift.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,7 +21,7 @@ use crate::{
     node::{pod_cidrs, provider_id},
 };
 
-/// A route by what it is for: the Node and the CIDR.
+/// Identity of a route by its purpose: the Node and the CIDR.
 type RouteKey = (String, Cidr);
 
 /// Observed and written routes at the end of a reconcile.
@@ -31,7 +31,7 @@ pub(super) struct KnownRoutes {
     /// Nodes that had all their routes.
     baseline: HashMap<String, Arc<Node>>,
     addresses: HashMap<String, Vec<NodeAddress>>,
-    /// Routes that were listed or sent.
+    /// Routes that were listed or created.
     routes: HashSet<RouteKey>,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum RouteDriftChange {
 pub(super) struct RouteDrift {
     pub(super) change: RouteDriftChange,
     pub(super) route: Route,
-    /// The Node that it leads to, if there is one.
+    /// Node that the route leads to, if that Node exists.
     pub(super) node: Option<Arc<Node>>,
 }
 
@@ -100,7 +100,7 @@ impl KnownRoutes {
     pub(super) fn drift(&self, plan: &RoutePlan, nodes: &[Arc<Node>]) -> Vec<RouteDrift> {
         let by_name: BTreeMap<String, &Arc<Node>> = nodes.iter().map(|node| (node.name_any(), node)).collect();
         let node_of = |route: &Route| by_name.get(&route.target_node).copied();
-        // A route may look wrong since another Node has taken the address that it leads to.
+        // A route may only look changed because another Node has taken over the address that it leads to.
         let are_addresses_same = self.addresses == addresses_by_name(nodes);
         let found = |change: RouteDriftChange, route: &Route| RouteDrift {
             change,
@@ -108,8 +108,8 @@ impl KnownRoutes {
             node: node_of(route).cloned(),
         };
         let created = plan.changes.create.iter().zip(&plan.creation_reasons).filter_map(|((_, route), reason)| {
-            let was_right = self.baseline.get(&route.target_node).zip(node_of(route));
-            let is_same = was_right.is_some_and(|(old, new)| is_unchanged(old, new));
+            let old_and_new = self.baseline.get(&route.target_node).zip(node_of(route));
+            let is_same = old_and_new.is_some_and(|(old, new)| is_unchanged(old, new));
             match reason {
                 RouteCreationReason::Missing if is_same => Some(found(RouteDriftChange::Deleted, route)),
                 RouteCreationReason::Replaces if is_same && are_addresses_same => {
@@ -118,8 +118,8 @@ impl KnownRoutes {
                 RouteCreationReason::Missing | RouteCreationReason::Replaces => None,
             }
         });
-        let strange = plan.changes.delete.iter().filter(|route| !self.routes.contains(&key(route)));
-        created.chain(strange.map(|route| found(RouteDriftChange::Added, route))).collect()
+        let unexpected = plan.changes.delete.iter().filter(|route| !self.routes.contains(&key(route)));
+        created.chain(unexpected.map(|route| found(RouteDriftChange::Added, route))).collect()
     }
 }
 
@@ -159,32 +159,33 @@ mod tests {
         Route { target_node: target.to_owned(), destination_cidr: cidr.to_owned(), ..Route::default() }
     }
 
-    fn astray(route: Route) -> Route {
+    fn blackhole(route: Route) -> Route {
         Route { blackhole: true, ..route }
     }
 
-    /// What is said of the second state after the first one, which was right.
-    fn said(first: (&[Arc<Node>], &[Route]), second: (&[Arc<Node>], &[Route])) -> Vec<String> {
+    /// Returns the drift reported for the second state after a successful reconcile of the first.
+    fn drift(first: (&[Arc<Node>], &[Route]), second: (&[Arc<Node>], &[Route])) -> Vec<String> {
         let ours = ["10.0.0.0/8".parse().unwrap()];
         let before = plan(first.1, first.0, &ours);
         let results: Vec<_> = before.nodes.iter().map(|planned| (Arc::clone(&planned.node), true)).collect();
-        let known = KnownRoutes::new(first.1, first.0, &before, &results, Timestamp::UNIX_EPOCH);
-        let found = known.drift(&plan(second.1, second.0, &ours), second.0);
-        found.iter().map(|one| format!("{one}{}", if one.node.is_some() { "" } else { ", which is no Node" })).collect()
+        let baseline = KnownRoutes::new(first.1, first.0, &before, &results, Timestamp::UNIX_EPOCH);
+        let found = baseline.drift(&plan(second.1, second.0, &ours), second.0);
+        let line = |drift: &RouteDrift| format!("{drift}{}", if drift.node.is_some() { "" } else { ", not a Node" });
+        found.iter().map(line).collect()
     }
 
-    /// Nodes and routes at the second look, and what is said then.
+    /// Name of the case, Nodes and routes at the second reconcile, and the reported drift.
     type DriftCase<'a> = (&'a str, &'a [Arc<Node>], &'a [Route], &'a [&'a str]);
 
     #[test]
-    fn only_what_nodes_do_not_explain_is_somebody_elses_doing() {
+    fn node_changes_are_not_reported_as_drift() {
         let (a, b) = (node("a", "10.0.1.0/24", "1.1.1.1"), node("b", "10.0.2.0/24", "1.1.1.2"));
         let (to_a, to_b) = (route("a", "10.0.1.0/24"), route("b", "10.0.2.0/24"));
         let (moved, renumbered) = (node("a", "10.0.1.0/24", "9.9.9.9"), node("a", "10.0.9.0/24", "1.1.1.1"));
-        let mut anew = Node::clone(&a);
-        anew.metadata.uid = Some("another".to_owned());
-        let mut labelled = Node::clone(&a);
-        labelled.metadata.labels = Some([("managed".to_owned(), "false".to_owned())].into());
+        let mut recreated = Node::clone(&a);
+        recreated.metadata.uid = Some("another".to_owned());
+        let mut labeled = Node::clone(&a);
+        labeled.metadata.labels = Some([("managed".to_owned(), "false".to_owned())].into());
         let both = [a.clone(), b.clone()];
         let routes = [to_a.clone(), to_b.clone()];
         let thief = node("b", "10.0.2.0/24", "1.1.1.1");
@@ -198,17 +199,17 @@ mod tests {
                 &["deleted route for 10.0.1.0/24 of Node \"a\"", "deleted route for 10.0.2.0/24 of Node \"b\""],
             ),
             (
-                "one leads astray",
+                "a route becomes a blackhole",
                 &both,
-                &[astray(to_a.clone()), to_b.clone()],
+                &[blackhole(to_a.clone()), to_b.clone()],
                 &["changed route for 10.0.1.0/24 of Node \"a\""],
             ),
-            ("another Node has its address", &[a.clone(), thief], &[astray(to_a.clone()), to_b.clone()], &[]),
+            ("another Node has its address", &[a.clone(), thief], &[blackhole(to_a.clone()), to_b.clone()], &[]),
             (
-                "a stranger's",
+                "a route of another component",
                 &both,
                 &[to_a.clone(), to_b.clone(), route("x", "10.0.5.0/24")],
-                &["added route for 10.0.5.0/24 of Node \"x\", which is no Node"],
+                &["added route for 10.0.5.0/24 of Node \"x\", not a Node"],
             ),
             (
                 "of another CIDR",
@@ -217,25 +218,25 @@ mod tests {
                 &["added route for 10.0.5.0/24 of Node \"a\""],
             ),
             ("outside of the cluster", &both, &[to_a, to_b, route("x", "192.0.2.0/24")], &[]),
-            ("a Node goes", &both[1..], &routes, &[]),
-            ("a Node comes", &[a, b.clone(), node("c", "10.0.3.0/24", "1.1.1.3")], &routes, &[]),
-            ("a Node moves", &[moved, b.clone()], &routes[1..], &[]),
+            ("a Node is deleted", &both[1..], &routes, &[]),
+            ("a Node is added", &[a, b.clone(), node("c", "10.0.3.0/24", "1.1.1.3")], &routes, &[]),
+            ("a Node gets another address", &[moved, b.clone()], &routes[1..], &[]),
             ("a Node gets another CIDR", &[renumbered, b.clone()], &routes, &[]),
-            ("a Node is registered anew", &[Arc::new(anew), b.clone()], &routes[1..], &[]),
-            ("a Node gets a label", &[Arc::new(labelled), b], &routes[1..], &[]),
+            ("a Node is recreated", &[Arc::new(recreated), b.clone()], &routes[1..], &[]),
+            ("a Node gets a label", &[Arc::new(labeled), b], &routes[1..], &[]),
         ];
         for (name, nodes, routes_now, expected) in rows {
-            assert_eq!(said((&both, &routes), (nodes, routes_now)), *expected, "{name}");
+            assert_eq!(drift((&both, &routes), (nodes, routes_now)), *expected, "{name}");
         }
-        assert_eq!(said((&both, &[]), (&both, &routes)), Vec::<String>::new(), "what was sent appears");
+        assert_eq!(drift((&both, &[]), (&both, &routes)), Vec::<String>::new(), "created routes appear");
     }
 
     #[test]
-    fn what_was_not_right_before_is_not_drift() {
+    fn failed_routes_are_not_reported_as_drift() {
         let nodes = [node("a", "10.0.1.0/24", "1.1.1.1")];
         let ours = ["10.0.0.0/8".parse().unwrap()];
         let failed = plan(&[], &nodes, &ours);
-        let known = KnownRoutes::new(&[], &nodes, &failed, &[(nodes[0].clone(), false)], Timestamp::UNIX_EPOCH);
-        assert_eq!(known.drift(&plan(&[], &nodes, &ours), &nodes), []);
+        let baseline = KnownRoutes::new(&[], &nodes, &failed, &[(nodes[0].clone(), false)], Timestamp::UNIX_EPOCH);
+        assert_eq!(baseline.drift(&plan(&[], &nodes, &ours), &nodes), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Every event of the route controller as a named function.
+//! Events of the route controller, each a named function.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::runtime::events::{EventDescription, RecordedEvent};
 
 const FAILED_TO_CREATE_ROUTE: EventDescription = EventDescription::warning(
     "FailedToCreateRoute",
-    "The cloud rejected a route for a pod CIDR of this node. Retries with back-off.",
+    "The cloud rejected a route for a pod CIDR of this node. Retries with backoff.",
 );
 
 const ROUTE_DRIFTED: EventDescription = EventDescription::warning(
     "RouteDrifted",
-    "Somebody else deleted, changed or added a route to this node in the cloud between two reconciliations: which, and between which moments. It is put right at once.",
+    "A route to this node was deleted, changed or added externally. The message names the route and the time range; the change is reverted immediately.",
 );
 
 const ROUTE_REFUSED: EventDescription = EventDescription::warning(
     "RouteRefused",
-    "A pod CIDR of this node gets no new route: it does not lie in --cluster-cidr, or it is much larger than the pod CIDRs of other nodes. An existing route is kept.",
+    "A pod CIDR of this node gets no new route: it is outside --cluster-cidr, or it is much larger than the pod CIDRs of other nodes. An existing route is kept.",
 );
 
-/// For the reference page.
+/// Events of this controller, for the reference page.
 pub const EVENTS: &[EventDescription] = &[FAILED_TO_CREATE_ROUTE, ROUTE_DRIFTED, ROUTE_REFUSED];
 
-/// Reports that a pod CIDR gets no route, or no other than the one that exists.
+/// Reports that a pod CIDR gets no new route. An existing route is kept.
 pub(super) fn route_refused(refused: &RefusedRoute) -> RecordedEvent {
     let RefusedRoute { node, cidr, reason, has_route } = refused;
     let consequence = if *has_route { "keeps its route, but would get no new one" } else { "gets no route" };
@@ -35,7 +35,7 @@ pub(super) fn route_refused(refused: &RefusedRoute) -> RecordedEvent {
 
 /// Reports an external change to a route to `node`.
 pub(super) fn route_drifted(node: &Node, detail: &str) -> RecordedEvent {
-    ROUTE_DRIFTED.about(node, format!("{detail}; it is put right now"))
+    ROUTE_DRIFTED.about(node, format!("{detail}; the change is reverted now"))
 }
 
 /// Reports that a route for `cidr` of `node` could not be created; the batch that contained it took `after`. Upstream's

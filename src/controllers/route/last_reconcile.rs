@@ -1,4 +1,4 @@
-//! What the last reconcile of routes left.
+//! State that a reconcile of routes leaves for status pages and for the next one.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::cloud_provider::drift::DriftLog;
 pub(super) struct LastRouteReconcile {
     pub(super) list_error: Option<String>,
     pub(super) summary: Option<String>,
-    /// Routes at its end, the baseline for drift detection.
+    /// Routes at the end of the reconcile, the baseline for drift detection.
     pub(super) baseline: Option<KnownRoutes>,
     pub(super) drift: DriftLog,
-    /// Pod CIDRs that get no new route, by the UID of the Node, and whether they have one, as far as events report them.
+    /// Pod CIDRs that get no new route and were reported: UID of the Node, CIDR, and whether it has a route.
     pub(super) refused: BTreeSet<(String, IpNet, bool)>,
 }

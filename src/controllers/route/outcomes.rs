@@ -1,4 +1,4 @@
-//! Evaluates the results of a plan. Pure.
+//! Evaluation of the results of a plan. Pure.
 //!
 //! In: a [`RoutePlan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed,
 //! and the outcome of the reconcile. Upstream: `route_controller.go`, `reconcile` (last part) and
@@ -18,10 +18,10 @@ use crate::{
     runtime::{patch::ApiError, work_queue::ReconcileResult},
 };
 
-/// Consequences of the outcomes.
+/// Consequences of the provider's outcomes for Nodes, events and the queue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RouteSyncResult {
-    /// Nodes of which it is known whether they have all their routes.
+    /// Nodes, each with whether it has all its routes; Nodes that another component decides about are omitted.
     pub(super) node_results: Vec<(Arc<Node>, bool)>,
     /// Creations that failed, for events: the Node, the index of the creation in [`RoutePlan::changes`], and the error.
     pub(super) failed: Vec<(Arc<Node>, usize, CloudError)>,
@@ -51,8 +51,9 @@ pub(super) fn api_failure(subject: &str, error: &ApiError) -> Option<String> {
     (!is_settled).then(|| format!("{subject}: {error}"))
 }
 
-/// Returns the outcome of a reconcile: a failure is repeated after the backoff, else the shortest requested delay counts, else
-/// a rejection. The reason names one retry and their number.
+/// Returns the outcome of a reconcile: a failure if there is one, else the shortest requested delay, else a rejection.
+///
+/// The reason names one retry and the number of the others.
 pub(super) fn outcome(retries: &[ReconcileResult]) -> ReconcileResult {
     let urgency = |retry: &&ReconcileResult| match retry {
         ReconcileResult::Failed(_) => (0, Duration::ZERO),
@@ -114,7 +115,7 @@ fn evaluate_node(
 
 /// Returns the outcome of a change; a change that the provider does not report counts as failed.
 fn outcome_at(outcomes: &[CloudResult<()>], index: usize) -> CloudResult<()> {
-    let unreported = || Err(CloudError::failed("the cloud provider did not say what became of it"));
+    let unreported = || Err(CloudError::failed("the cloud provider reported no outcome"));
     outcomes.get(index).cloned().unwrap_or_else(unreported)
 }
 
@@ -124,10 +125,10 @@ fn describe(route: &Route) -> String {
     format!("route {name}{} to node {:?}", route.destination_cidr, route.target_node)
 }
 
-/// Returns the patch of `nodes/status` that reports whether `node` has all its routes; `None` if its condition has the right
-/// status.
+/// Returns the patch of `nodes/status` that reports whether `node` has all its routes; `None` if its condition has that status
+/// already.
 ///
-/// Another writer's reason stays, because network plugins insist on theirs. The patch carries the UID: a Node that was registered again under
+/// Another writer's reason is kept, because network plugins insist on theirs. The patch carries the UID: a Node that was registered again under
 /// this name meanwhile has other pod CIDRs, and the server rejects the patch for it.
 pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Option<Value> {
     let (status, reason, message) = match has_all {
@@ -160,7 +161,7 @@ pub(super) fn planned_conditions(plan: &RoutePlan, now: Timestamp) -> Vec<Planne
     evaluate(plan, &outcomes).node_results.iter().filter_map(patch).collect()
 }
 
-/// Names a node's condition in messages.
+/// Returns the description of a node's condition for messages.
 pub(super) fn condition_of(node: &Node) -> String {
     format!("condition {NETWORK_UNAVAILABLE} of node {:?}", node.name_any())
 }

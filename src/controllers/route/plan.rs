@@ -1,4 +1,4 @@
-//! Plans which routes to delete and to create. Pure.
+//! Plan of the routes to delete and to create. Pure.
 //!
 //! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`RoutePlan`]: the changes, their reasons
 //! and, per node, the required routes. The same value is executed and printed. Upstream: `route_controller.go`, `reconcile`.
@@ -19,7 +19,7 @@ use crate::{
     node::{is_ready, pod_cidrs},
 };
 
-/// Least number of Ready Nodes that shows which prefix is usual.
+/// Minimum number of Ready Nodes that determines the usual prefix.
 const MIN_NODES_FOR_MASK: usize = 3;
 
 impl NodeMaskSizes {
@@ -41,17 +41,17 @@ fn most_frequent(prefixes: impl Iterator<Item = u8>) -> Option<u8> {
         *counts.entry(prefix).or_default() += 1;
     }
     let has_enough = counts.values().sum::<usize>() >= MIN_NODES_FOR_MASK;
-    // Of equal counts, `max_by_key` takes the last one.
+    // Of equal counts, `max_by_key` returns the last one.
     let mode = counts.into_iter().rev().max_by_key(|(_, count)| *count);
     mode.filter(|_| has_enough).map(|(prefix, _)| prefix)
 }
 
-/// Planned changes, and their purposes.
+/// Planned changes to routes, and their reasons.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RoutePlan {
-    /// For the provider, in one batch.
+    /// Changes for the provider, sent in one batch.
     pub(super) changes: RouteChanges,
-    /// The nodes concerned, in the order of the input.
+    /// Nodes with pod CIDRs or routes, in the order of the input.
     pub(super) nodes: Vec<NodeRoutePlan>,
     /// Number of routes that need no change.
     pub(super) unchanged: usize,
@@ -59,7 +59,7 @@ pub(super) struct RoutePlan {
     pub(super) deletion_reasons: Vec<RouteDeletionReason>,
     /// Reason of each creation, in the order of [`RouteChanges::create`].
     pub(super) creation_reasons: Vec<RouteCreationReason>,
-    /// Routes that would be deleted if their Node were confirmed to be deleted.
+    /// Routes that are kept until their Node is confirmed to be deleted.
     pub(super) waiting: Vec<Route>,
     /// Pod CIDRs that get no new route.
     pub(super) refused: Vec<RefusedRoute>,
@@ -72,7 +72,7 @@ pub(super) enum RouteDeletionReason {
     NodeGone,
     #[error("the Node does not have this pod CIDR")]
     OtherPodCidrs,
-    #[error("it leads nowhere")]
+    #[error("it is a blackhole")]
     Blackhole,
     #[error("the Node has other addresses")]
     OtherAddresses,
@@ -83,8 +83,8 @@ pub(super) enum RouteDeletionReason {
 pub(super) enum RouteCreationReason {
     #[error("the Node has this pod CIDR and no route leads there")]
     Missing,
-    /// The one that there is leads nowhere, or to addresses that the Node does not have.
-    #[error("the route that there is does not lead to the Node")]
+    /// The existing route is a blackhole, or leads to addresses that the Node does not have.
+    #[error("the existing route does not lead to the Node")]
     Replaces,
 }
 
@@ -92,11 +92,11 @@ pub(super) enum RouteCreationReason {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NodeRoutePlan {
     pub(super) node: Arc<Node>,
-    /// Required route of each pod CIDR. Empty for a node without pod CIDRs that a route leads to nevertheless.
+    /// Required route of each pod CIDR. Empty if the node has a route but no pod CIDRs.
     pub(super) routes: Vec<RequiredRoute>,
 }
 
-/// A route that a node needs.
+/// State of a route that a node needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredRoute {
     Exists,
@@ -112,11 +112,11 @@ pub(super) struct RefusedRoute {
     pub(super) node: Arc<Node>,
     pub(super) cidr: IpNet,
     pub(super) reason: RefusedCidr,
-    /// Whether the Node has a route for it, which is kept: its Pods use it, whatever the limits are now.
+    /// Whether the Node has a route for the CIDR. That route is kept, because Pods use it, whatever the limits are now.
     pub(super) has_route: bool,
 }
 
-/// A CIDR by what it means; one that is none, by its text.
+/// CIDR that is compared by its meaning, or by its text if it is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Cidr {
     Net(IpNet),
@@ -129,12 +129,12 @@ impl Cidr {
     }
 }
 
-/// Compares what is with what should be, without prefixes from flags.
+/// Plans the changes from the listed `routes` to the required ones, without prefixes from flags.
 pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet]) -> RoutePlan {
     plan_within(routes, nodes, RouteLimits { cluster_cidrs, node_masks: NodeMaskSizes::default() })
 }
 
-/// Compares what is with what should be.
+/// Plans the changes from the listed `routes` to those that `nodes` require within `limits`.
 pub(super) fn plan_within(routes: &[Route], nodes: &[Arc<Node>], limits: RouteLimits<'_>) -> RoutePlan {
     let limits = RouteLimits { node_masks: limits.node_masks.or_of_nodes(nodes), ..limits };
     let listed = ListedRoutes::new(routes, limits);
@@ -178,10 +178,11 @@ pub(super) fn unlisted_nodes(plan: &RoutePlan) -> BTreeSet<String> {
 /// State of a Node that is missing from the informer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UnlistedNode {
-    /// There is no such Node.
+    /// Not existing in the cluster.
     Gone,
-    /// There is, with these pod CIDRs.
+    /// Existing but hidden by the informer's selector, with these pod CIDRs.
     Hidden(Vec<String>),
+    /// Not determined, because the API server could not be read.
     Unknown,
 }
 
@@ -201,7 +202,7 @@ impl UnlistedNode {
     }
 }
 
-/// Retains the routes that unlisted Nodes need; a Node that was not looked up keeps all.
+/// Retains the routes that unlisted Nodes need. A Node that is not in `seen` keeps all its routes.
 pub(super) fn retain_routes_of_unlisted_nodes(plan: &mut RoutePlan, seen: &HashMap<String, UnlistedNode>) {
     let unlisted = unlisted_nodes(plan);
     let keeps = |route: &Route| seen.get(&route.target_node).unwrap_or(&UnlistedNode::Unknown).keeps(route);
@@ -240,7 +241,7 @@ impl fmt::Display for RefusedRoute {
     }
 }
 
-/// A route for people.
+/// Route as formatted for messages.
 pub(super) struct PrintedRoute<'a>(pub(super) &'a Route);
 
 impl fmt::Display for PrintedRoute<'_> {
@@ -251,14 +252,14 @@ impl fmt::Display for PrintedRoute<'_> {
     }
 }
 
-/// Routes as listed, indexed.
+/// Listed routes, indexed by target.
 struct ListedRoutes<'a> {
     routes: &'a [Route],
     /// Routes by target node and CIDR; a blackhole serves no Node and is omitted.
     serving: HashMap<(&'a str, Cidr), Vec<usize>>,
     /// Nodes that any route leads to.
     targets: HashSet<&'a str>,
-    /// Routes that this cluster is responsible for.
+    /// Indexes of the routes that this cluster is responsible for.
     ours: HashSet<usize>,
     limits: RouteLimits<'a>,
 }
@@ -276,17 +277,17 @@ impl<'a> ListedRoutes<'a> {
     }
 
     fn creation_reason(&self, required: &Route) -> RouteCreationReason {
-        let is_there = self.has_route(&required.target_node, &Cidr::of(&required.destination_cidr));
-        if is_there { RouteCreationReason::Replaces } else { RouteCreationReason::Missing }
+        let has_route = self.has_route(&required.target_node, &Cidr::of(&required.destination_cidr));
+        if has_route { RouteCreationReason::Replaces } else { RouteCreationReason::Missing }
     }
 
-    /// Returns `true` if there is a route for `cidr` of `node`, even if it leads nowhere or to former addresses.
+    /// Returns `true` if there is a route for `cidr` of `node`, even if it is a blackhole or leads to former addresses.
     fn has_route(&self, node: &str, cidr: &Cidr) -> bool {
         let matches = |route: &Route| route.target_node == node && Cidr::of(&route.destination_cidr) == *cidr;
         self.targets.contains(node) && self.routes.iter().any(matches)
     }
 
-    /// Returns the reason why this pod CIDR of `node` may have no new route. The provider refuses texts that are not CIDRs.
+    /// Returns the reason why this pod CIDR of `node` may have no new route, if any. The provider refuses invalid CIDRs.
     fn refusal(&self, node: &Arc<Node>, cidr: &Cidr) -> Option<RefusedRoute> {
         let Cidr::Net(net) = cidr else { return None };
         let reason = self.limits.check(net).err()?;
@@ -294,7 +295,7 @@ impl<'a> ListedRoutes<'a> {
         Some(RefusedRoute { node: Arc::clone(node), cidr: *net, reason, has_route })
     }
 
-    /// Returns `true` if a route to the node needs no change: it is not ours, carries no addresses, or the right ones.
+    /// Returns `true` if a route to the node needs no change: it is not ours, has no addresses, or has those of the node.
     fn is_good(&self, index: usize, node_addresses: &HashSet<NodeAddress>) -> bool {
         let route = &self.routes[index];
         let tracked = route.enable_node_addresses && self.ours.contains(&index);
@@ -323,9 +324,9 @@ fn required_routes(
         let refusal = listed.refusal(node, &cidr);
         let serving = listed.serving.get(&(name.as_str(), cidr)).map(Vec::as_slice).unwrap_or_default();
         let good: Vec<_> = serving.iter().copied().filter(|index| listed.is_good(*index, &address_set)).collect();
-        // A route that this cluster is not responsible for is left unchanged, whatever the limits.
-        let is_left = good.iter().any(|index| !listed.ours.contains(index));
-        let refusal = refusal.filter(|_| !is_left);
+        // A route that this cluster is not responsible for is kept, whatever the limits.
+        let is_foreign = good.iter().any(|index| !listed.ours.contains(index));
+        let refusal = refusal.filter(|_| !is_foreign);
         if refusal.as_ref().is_some_and(|refusal| !refusal.has_route) {
             needed.push(RequiredRoute::Refused);
         } else if good.is_empty() {

@@ -1,4 +1,4 @@
-//! Reconciles all routes: list, plan, one batch, conditions and events.
+//! Reconcile of all routes: list, plan, one batch, conditions and events.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -37,30 +37,30 @@ const MAX_CONCURRENT_PATCHES: usize = 200;
 /// Largest number of events and log lines about externally changed routes for one reconcile. The metric counts all.
 const MAX_DRIFT_EVENTS: usize = 20;
 
-/// Conflicts are retried this often, each time after 100 to 200 ms. Upstream: `updateNetworkConditionBackoff`.
+/// Maximum number of retries after conflicts, each after 100 to 200 ms. Upstream: `updateNetworkConditionBackoff`.
 const CONFLICT_RETRIES: u32 = 5;
 const MIN_CONFLICT_DELAY: Duration = Duration::from_millis(100);
 const MAX_CONFLICT_DELAY: Duration = Duration::from_millis(200);
 
 /// Nodes whose routes other controllers manage.
 pub(super) struct OtherNodes {
-    /// Those of other clouds.
+    /// Nodes of other clouds.
     foreign: Vec<Arc<Node>>,
     /// Whether Nodes may exist that the store lacks: the informer's selector excludes them, or a list is pending.
     may_be_hidden: bool,
 }
 
 impl RouteController {
-    /// Brings all routes and conditions in line with the nodes.
+    /// Reconciles all routes and conditions with the nodes.
     pub(super) async fn reconcile(self: Arc<Self>) -> ReconcileResult {
-        // An empty store before the first list would read as "all nodes are gone".
+        // Before the first list the store is empty, and every route would be deleted.
         self.nodes.synced().await;
         self.context.metrics.route_sync_total.with_label_values::<&str>(&[]).inc();
         let routes = match self.routes.list_routes(&self.context.cluster_name).await {
             Ok(routes) => routes,
             Err(error) => return self.handle_list_error(&error),
         };
-        // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
+        // Nodes are read after the routes, so that a node that appears in between is not considered deleted.
         let (nodes, others) = self.own_and_other_nodes();
         let mut plan = plan_within(&routes, &nodes, self.limits());
         let unresolved = self.retain_routes_of_others(&mut plan, &others).await;
@@ -81,7 +81,7 @@ impl RouteController {
         RouteLimits { cluster_cidrs: &self.config.cluster_cidrs, node_masks: self.config.node_masks }
     }
 
-    /// Returns the Nodes whose routes this controller manages, and what is known of all others.
+    /// Returns the Nodes whose routes this controller manages, and the others.
     pub(super) fn own_and_other_nodes(&self) -> (Vec<Arc<Node>>, OtherNodes) {
         let may_be_hidden = self.config.nodes_are_filtered || !self.nodes.proves_absence();
         let (own, foreign) = self.nodes.list().into_iter().partition(|node| !self.provider.is_foreign(node));
@@ -145,7 +145,7 @@ impl RouteController {
             if number >= MAX_DRIFT_EVENTS {
                 continue;
             }
-            let detail = format!("somebody else {} between {since:.0} and {found:.0}", drift[number]);
+            let detail = format!("another writer {} between {since:.0} and {found:.0}", drift[number]);
             tracing::warn!(node = %route.target_node, detail, "found drift");
             let about = node.as_ref().map_or_else(String::new, |node| node.name_any());
             last.drift.note(&about, found, DriftOutcome::Repaired, &detail);
@@ -153,8 +153,8 @@ impl RouteController {
                 self.context.events.record(events::route_drifted(node, &detail));
             }
         }
-        if let Some(more) = drift.len().checked_sub(MAX_DRIFT_EVENTS).filter(|more| *more > 0) {
-            tracing::warn!(more, "found drift of more routes");
+        if let Some(omitted) = drift.len().checked_sub(MAX_DRIFT_EVENTS).filter(|omitted| *omitted > 0) {
+            tracing::warn!(omitted, "found drift of more routes");
         }
     }
 
@@ -225,7 +225,7 @@ impl RouteController {
         }
     }
 
-    /// Returns the status, without the queue.
+    /// Returns the status of the controller without its queues.
     pub(super) fn reconcile_status(&self) -> ControllerStatus {
         let last = self.last_reconcile.lock();
         let cidrs: Vec<_> = self.config.cluster_cidrs.iter().map(IpNet::to_string).collect();

@@ -1,7 +1,7 @@
-//! Plans what the route controller would write now.
+//! Plan of the writes that the route controller would send now.
 //!
-//! In: the routes that the provider has, and Nodes. Out: a [`WritePlan`]: the provider's writes, then conditions of Nodes. The reasons of the
-//! controller are its notes.
+//! In: the routes that the provider has, and Nodes. Out: a [`WritePlan`]: the provider's writes, then conditions of Nodes. The notes of
+//! the plan are the controller's reasons.
 
 use std::sync::Arc;
 
@@ -16,6 +16,10 @@ use super::{
 use crate::cloud_provider::{CloudResult, Routes, WritePlan};
 
 /// Plans the routes of `nodes` in the cloud, without conditions. Writes nothing.
+///
+/// # Errors
+///
+/// The provider cannot list routes, or cannot plan.
 pub async fn plan_of_nodes(
     routes: &dyn Routes,
     cluster: &str,
@@ -27,7 +31,7 @@ pub async fn plan_of_nodes(
 }
 
 impl RouteController {
-    /// Plans what [`Self::reconcile`] would write now.
+    /// Plans the writes that [`Self::reconcile`] would send now.
     pub(super) async fn write_plan(&self) -> CloudResult<WritePlan> {
         let cluster = &self.context.cluster_name;
         let routes = self.routes.routes_for_plan(cluster).await?;

@@ -29,11 +29,12 @@ use crate::{
     runtime::{informer::ObjectChange, store::ObjectKey},
 };
 
-/// Most replaced versions that are remembered of a Service: one reconcile writes no more.
+/// Maximum number of replaced versions that are cached of a Service; one reconcile writes no more.
 const MAX_REPLACED: usize = 4;
 
-/// Longest time from a change that the provider does not read until the Service is compared with the cloud, and least time between
-/// two such comparisons.
+/// Time from a change that the provider does not read until the Service is compared with the cloud.
+///
+/// Further changes during that time cause no other comparison.
 const UNREAD_CHANGE_DELAY: Duration = Duration::from_secs(300);
 
 /// State of the service controller.
@@ -44,9 +45,9 @@ pub(super) struct ServiceCache {
     /// Every Service that has, or may have, a load balancer of ours.
     applied: BTreeMap<ObjectKey, AppliedService>,
     unsettled: UnsettledServices,
-    /// The hosts, until a Node changes.
+    /// Current hosts; `None` after a Node changed.
     hosts: Option<Arc<LoadBalancerHosts>>,
-    /// The last set of hosts, shared by all load balancers that have it.
+    /// Last set of hosts, shared by all load balancers that have it.
     last_set: Option<NodeSet>,
     /// Time of the first node change that has not been processed yet.
     nodes_changed: Option<Instant>,
@@ -97,14 +98,14 @@ impl ServiceCache {
     }
 
     /// Marks `service` as unsynced before a provider call; the cached state is invalid until the call succeeds.
-    pub(super) fn mark_pending(&mut self, key: &ObjectKey, service: &Arc<Service>, stage: LoadBalancerPhase) {
+    pub(super) fn mark_pending(&mut self, key: &ObjectKey, service: &Arc<Service>, phase: LoadBalancerPhase) {
         let applied = self.applied.entry(key.clone()).or_insert_with(|| AppliedService::unsynced(Arc::clone(service)));
         applied.service = Arc::clone(service);
         applied.synced = false;
-        if stage != LoadBalancerPhase::Updating {
+        if phase != LoadBalancerPhase::Updating {
             (applied.verify, applied.compare_at) = (false, None);
         }
-        applied.phase = Some(stage);
+        applied.phase = Some(phase);
         self.unsettled.begin(key, Instant::now());
     }
 
@@ -129,14 +130,15 @@ impl ServiceCache {
         self.applied.entry(key.clone()).and_modify(|applied| applied.synced = true);
     }
 
-    /// Records that the Service says what the last call returned. `published` are our addresses in it, if the call returned any.
+    /// Records that the status of the Service contains the result of the last call. `published` are our addresses in it, if the call
+    /// returned any.
     pub(super) fn mark_published(&mut self, key: &ObjectKey, published: Option<LoadBalancerStatus>) {
         self.record_published(key, published);
         self.applied.entry(key.clone()).and_modify(|applied| applied.unpublished = None);
         self.unsettled.end(key);
     }
 
-    /// Records our addresses in a Service that is not settled yet; `None`: they are unchanged.
+    /// Records our addresses in a Service that is not settled yet; `None` keeps the recorded ones.
     pub(super) fn record_published(&mut self, key: &ObjectKey, published: Option<LoadBalancerStatus>) {
         self.applied
             .entry(key.clone())
@@ -151,7 +153,7 @@ impl ServiceCache {
         });
     }
 
-    /// Records that an event reports what another writer changed in the Service. Returns `true` if none did before.
+    /// Records that an event reports a change by another writer. Returns `true` if none did before.
     pub(super) fn mark_reported(&mut self, key: &ObjectKey) -> bool {
         self.applied.get_mut(key).is_some_and(|applied| !std::mem::replace(&mut applied.is_reported, true))
     }
@@ -178,21 +180,21 @@ impl ServiceCache {
         });
     }
 
-    pub(super) fn set_phase(&mut self, key: &ObjectKey, stage: LoadBalancerPhase) {
+    pub(super) fn set_phase(&mut self, key: &ObjectKey, phase: LoadBalancerPhase) {
         if let Some(applied) = self.applied.get_mut(key) {
-            applied.phase = Some(stage);
+            applied.phase = Some(phase);
             self.unsettled.begin(key, Instant::now());
         }
     }
 
-    /// Returns the Service of the last provider call, if this process has made one.
+    /// Returns the Service of the last provider call, or `None` if this process has made none.
     pub(super) fn attempted(&self, key: &ObjectKey) -> Option<Arc<Service>> {
         self.get(key).filter(|applied| applied.phase.is_some()).map(|applied| Arc::clone(&applied.service))
     }
 
-    /// Replaces `old` by `new`, which requests the same. Returns the time until it is compared with the cloud.
+    /// Replaces `old` by `new`, which requests the same load balancer. Returns the time until it is compared with the cloud.
     ///
-    /// `None` if `old` is no longer the Service of the last call.
+    /// Returns `None` if `old` is no longer the Service of the last call.
     pub(super) fn postpone_change(
         &mut self,
         (key, old): (&ObjectKey, &Arc<Service>),
@@ -205,7 +207,9 @@ impl ServiceCache {
         Some(due.saturating_duration_since(now))
     }
 
-    /// Requests the comparison of a Service if it is due. Returns the time until it is due otherwise.
+    /// Marks a Service for a comparison if that is due, or returns the time until it is due.
+    ///
+    /// Also returns `None` if no comparison is pending.
     pub(super) fn begin_comparison(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let applied = self.applied.get_mut(key)?;
         let wait = applied.compare_at?.saturating_duration_since(now);
@@ -219,7 +223,9 @@ impl ServiceCache {
         self.unsettled.end(key);
     }
 
-    /// Marks every load balancer for a check, and returns their keys. A call in flight began before, so its success does not clear the mark.
+    /// Marks every load balancer for a check, and returns their keys.
+    ///
+    /// A call in flight began before, so its success does not clear the mark.
     pub(super) fn verify_all(&mut self) -> Vec<ObjectKey> {
         self.applied.values_mut().for_each(|applied| applied.verify = true);
         self.applied.keys().cloned().collect()
@@ -273,7 +279,7 @@ impl ServiceCache {
         })
     }
 
-    /// Returns the reason of the condition of a Service, `namespace/name`.
+    /// Returns the reason in the condition of the Service `namespace/name`.
     pub(super) fn phase_of(&self, key: &str) -> Option<&'static str> {
         let (namespace, name) = key.split_once('/')?;
         self.applied.get(&ObjectKey::namespaced(namespace, name)).map(gauges::reason)
@@ -281,14 +287,14 @@ impl ServiceCache {
 
     /// Returns the number of load balancers in each phase.
     pub(super) fn phases(&self) -> BTreeMap<&'static str, usize> {
-        let mut stages = BTreeMap::new();
+        let mut phases = BTreeMap::new();
         for applied in self.applied.values() {
-            *stages.entry(gauges::reason(applied)).or_default() += 1;
+            *phases.entry(gauges::reason(applied)).or_default() += 1;
         }
-        stages
+        phases
     }
 
-    /// Brings the gauges up to date. Only a leader works on Services; of the others all are 0.
+    /// Updates the gauges. They are 0 on standby replicas, which do not reconcile Services.
     #[expect(clippy::cast_precision_loss, reason = "a number of Services is far below 2⁵³")]
     pub(super) fn publish(&self, metrics: &Metrics, leading: bool, now: Instant) {
         let phases = if leading { self.phases() } else { BTreeMap::new() };

@@ -1,7 +1,7 @@
-//! The condition of a Service that says how far its load balancer is, and when it is worth a write. Pure.
+//! Condition of a Service that reports the progress of its load balancer, and when it needs a write of its own. Pure.
 //!
-//! It rides on patches that are made anyway; alone it is written only when a Service enters failure or waiting, or leaves them.
-//! A Service without it that is as it should be is left alone, so that taking over a cluster writes nothing.
+//! Other patches of the Service contain the condition, too. A separate patch is sent only when a Service enters or leaves failure or
+//! waiting. A settled Service without the condition gets no patch, so that taking over a cluster writes nothing.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -12,16 +12,18 @@ use k8s_openapi::{
 /// Type of the condition in `status.conditions`.
 pub const CONDITION_TYPE: &str = "cloud-controller-manager.io/LoadBalancer";
 
-/// Longest message that is written, in bytes: it may repeat what users wrote.
+/// Maximum length of a message in bytes, because messages may repeat texts of users.
 const MAX_MESSAGE: usize = 1024;
 
-/// Progress of a load balancer. `True`: it serves the Service; `False`: it does not, and a user must act; `Unknown`: in
-/// progress.
+/// Progress of a load balancer.
+///
+/// The status of the condition is `True` if the load balancer serves the Service, `Unknown` while work is in progress or waits, and
+/// `False` if the load balancer failed or is being deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadBalancerPhase {
     /// Being created or updated.
     Ensuring,
-    /// Being given another set of nodes.
+    /// Being updated with another set of nodes.
     Updating,
     Deleting,
     Ready,
@@ -29,9 +31,9 @@ pub enum LoadBalancerPhase {
     ImplementedElsewhere,
     /// The cloud requested a delay, for this reason.
     Waiting(String),
-    /// Failed and will be tried again, and why.
+    /// Failed for this reason, to be retried.
     Failed(String),
-    /// Cannot succeed until the user changes something, and why.
+    /// Blocked for this reason until the user changes something.
     Invalid(String),
 }
 
@@ -40,7 +42,7 @@ impl LoadBalancerPhase {
     fn parts(&self) -> (&'static str, &'static str, &str) {
         match self {
             Self::Ensuring => ("Ensuring", "Unknown", "The load balancer is being created or updated"),
-            Self::Updating => ("Updating", "Unknown", "The load balancer is being given the new set of nodes"),
+            Self::Updating => ("Updating", "Unknown", "The load balancer is being updated with the new set of nodes"),
             Self::Deleting => ("Deleting", "False", "The load balancer is being deleted"),
             Self::Ready => ("Ready", "True", "The load balancer serves the Service"),
             Self::ImplementedElsewhere => ("ImplementedElsewhere", "True", "Another component provides the load balancer"),
@@ -61,7 +63,7 @@ impl LoadBalancerPhase {
         if message.len() <= MAX_MESSAGE { message } else { fits.unwrap_or_default() }.to_owned()
     }
 
-    /// Returns `true` if this phase needs a write of its own, when the Service has `current`.
+    /// Returns `true` if this phase needs a write of its own. `current` is the condition that the Service has.
     pub fn needs_write(&self, current: Option<&Condition>) -> bool {
         let differs = current.is_some_and(|current| current.reason != self.reason());
         match self {
@@ -73,7 +75,7 @@ impl LoadBalancerPhase {
         }
     }
 
-    /// Returns the condition for this phase, following `current`.
+    /// Returns the condition for this phase. The transition time of `current` is kept if the status is the same.
     pub fn condition(&self, current: Option<&Condition>, generation: Option<i64>, now: Timestamp) -> Condition {
         let (reason, status, _) = self.parts();
         let unchanged = current.filter(|current| current.status == status);
@@ -107,12 +109,12 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     #[test]
-    fn only_entering_and_leaving_trouble_is_worth_a_write() {
+    fn only_entering_and_leaving_a_failure_needs_a_write() {
         let failed = LoadBalancerPhase::Failed("first".into()).condition(None, None, NOW);
         let ready = LoadBalancerPhase::Ready.condition(None, None, NOW);
-        let again = LoadBalancerPhase::Failed("second".into());
-        assert!(again.needs_write(None) && again.needs_write(Some(&ready)));
-        assert!(!again.needs_write(Some(&failed)), "not on every retry");
+        let second = LoadBalancerPhase::Failed("second".into());
+        assert!(second.needs_write(None) && second.needs_write(Some(&ready)));
+        assert!(!second.needs_write(Some(&failed)), "not on every retry");
         assert!(LoadBalancerPhase::Waiting(String::new()).needs_write(Some(&failed)));
         assert!(LoadBalancerPhase::Ready.needs_write(Some(&failed)));
         assert!(!LoadBalancerPhase::Ready.needs_write(None), "taking over writes nothing");
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_stay() {
+    fn conditions_of_other_writers_are_kept() {
         let other = Condition { type_: "Other".into(), ..LoadBalancerPhase::Ready.condition(None, None, NOW) };
         let ours = LoadBalancerPhase::Ready.condition(None, None, NOW);
         let mut service = Service::default();

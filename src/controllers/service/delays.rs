@@ -1,7 +1,7 @@
-//! Calls of the provider that take long: the condition of the Service says what it waits for.
+//! Reports of slow provider calls in the condition of the Service.
 //!
-//! In: a call that ensures a load balancer. Out: its result. When there is none after [`SHOWN_AFTER`] and the provider knows what calls
-//! wait for ([`LoadBalancer::delay`](crate::cloud_provider::LoadBalancer::delay)), the condition says so, once.
+//! In: a call that ensures a load balancer. Out: its result. If the call takes longer than [`SHOWN_AFTER`] and the provider returns a
+//! reason ([`LoadBalancer::delay`](crate::cloud_provider::LoadBalancer::delay)), the condition reports it, once.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -22,8 +22,9 @@ use crate::{
 const SHOWN_AFTER: Duration = Duration::from_secs(10);
 
 impl ServiceController {
-    /// Ensures the load balancer of `service`, which becomes the object as it was written last. A comparison shows no delay: the Service is
-    /// served meanwhile.
+    /// Ensures the load balancer of `service`, and replaces `service` by the object that was written last.
+    ///
+    /// A comparison reports no delay, because the Service is served meanwhile.
     pub(super) async fn call_ensure(
         &self,
         key: &ObjectKey,
@@ -36,7 +37,7 @@ impl ServiceController {
             return self.balancer.compare_load_balancer(cluster, &subject, nodes).await;
         }
         let call = pin!(self.balancer.ensure_load_balancer(cluster, &subject, nodes));
-        // Both go on while the other waits: others may wait for the call.
+        // The call must not pause while the condition is written, because other calls may wait for it.
         tokio::select! {
             biased;
             result = call => result,
@@ -44,7 +45,9 @@ impl ServiceController {
         }
     }
 
-    /// Writes the delay into the condition, at best effort: the next write of the status reports how the call ended.
+    /// Writes the delay into the condition, at best effort, because the next write of the status reports the result of the call.
+    ///
+    /// Never returns, so that the caller's `select` waits for the call.
     async fn show_delay(&self, key: &ObjectKey, service: &mut Arc<Service>) -> std::convert::Infallible {
         let delay = loop {
             sleep(SHOWN_AFTER).await;

@@ -1,4 +1,4 @@
-//! Every event of the service controller, as a named function. Reasons and messages are upstream's (`service/controller.go`).
+//! Events of the service controller, each a named function. Reasons and messages are upstream's (`service/controller.go`).
 
 use std::{fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
     EventDescription { reason, type_: EventType::Warning, when }
 }
 
-/// Every event of this controller, for the reference page.
+/// Events of this controller, for the reference page.
 pub const EVENTS: &[EventDescription] = &[
     normal(reason::ENSURING, "Creation or update of the load balancer starts for a new or changed Service."),
     normal(reason::ENSURED, "The load balancer serves the Service."),
@@ -22,15 +22,15 @@ pub const EVENTS: &[EventDescription] = &[
     normal(reason::UPDATED, "The load balancer has the new set of nodes."),
     warning(
         reason::UPDATE_FAILED,
-        "The load balancer could not be updated with the new set of nodes; retries with back-off.",
+        "The load balancer could not be updated with the new set of nodes; retries with backoff.",
     ),
     normal(reason::DELETING, "Deletion of the load balancer starts."),
     normal(reason::DELETED, "The load balancer is deleted."),
-    warning(reason::DELETE_FAILED, "The load balancer of a deleted Service could not be deleted; retries with back-off."),
-    warning(reason::SYNC_FAILED, "The load balancer could not be created, updated or deleted; retries with back-off."),
+    warning(reason::DELETE_FAILED, "The load balancer of a deleted Service could not be deleted; retries with backoff."),
+    warning(reason::SYNC_FAILED, "The load balancer could not be created, updated or deleted; retries with backoff."),
     normal(
         reason::WAITING_FOR_OTHER_MANAGER,
-        "The finalizer of another manager is on the Service: its load balancer is made when that one has gone. Beyond upstream.",
+        "The Service has the finalizer of another manager: its load balancer is created after that finalizer has been removed. Beyond upstream.",
     ),
     warning(
         reason::RESTORED,
@@ -50,7 +50,7 @@ pub const EVENTS: &[EventDescription] = &[
     normal(reason::IP_FAMILIES, "The number of `spec.ipFamilies` changed."),
 ];
 
-/// Most node names in one message. Upstream: `maxNodeNamesToLog`.
+/// Maximum number of node names in one message. Upstream: `maxNodeNamesToLog`.
 const MAX_NODE_NAMES: usize = 20;
 
 fn event(service: &Service, type_: EventType, reason: &'static str, message: impl Into<String>) -> RecordedEvent {
@@ -88,7 +88,7 @@ pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Di
 /// Reports that another manager has not cleaned up yet.
 pub fn waiting(service: &Service, finalizer: &str) -> RecordedEvent {
     let message = format!(
-        "Waiting until the manager of finalizer {finalizer} has removed its load balancer; take the finalizer off if that manager is gone or leaves it there"
+        "Waiting until the manager of finalizer {finalizer} has removed its load balancer; remove the finalizer by hand if that manager no longer runs or does not remove it"
     );
     event(service, EventType::Normal, reason::WAITING_FOR_OTHER_MANAGER, message)
 }
@@ -133,7 +133,7 @@ pub fn sync_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEvent
     event(service, EventType::Warning, reason::SYNC_FAILED, format!("Error syncing load balancer: {error}"))
 }
 
-/// Reports a change by the user that upstream announces.
+/// Reports a change by the user for which upstream has an event.
 pub fn changed(service: &Service, announcement: ServiceChangeEvent) -> RecordedEvent {
     event(service, EventType::Normal, announcement.reason, announcement.message)
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_list_of_nodes_is_cut() {
+    fn a_long_list_of_nodes_is_truncated() {
         let node = |index: usize| {
             let mut node = Node::default();
             node.metadata.name = Some(format!("n{index}"));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_documented_once_and_as_they_are() {
+    fn table_lists_every_event_once_with_its_type() {
         let reasons: BTreeSet<_> = EVENTS.iter().map(|doc| doc.reason).collect();
         assert_eq!(reasons.len(), EVENTS.len());
         let service = Service::default();

@@ -1,7 +1,7 @@
-//! Failed reconciles, and conditions that are written apart from the rest of the status.
+//! Failed reconciles, and conditions that are written separately from the rest of the status.
 //!
-//! In: why a reconcile failed, or the phase of a Service. Out: its condition, the addresses of a load balancer that is incomplete, and
-//! what the work queue does next.
+//! In: the error of a reconcile, or the phase of a Service. Out: the condition, the addresses of an incomplete load balancer, and
+//! the outcome for the work queue.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::runtime::{patch::ApiError, store::ObjectKey, work_queue::ReconcileRes
 
 impl ServiceController {
     /// Reports a failure to the user, and returns the outcome for the queue.
-    pub(super) async fn failed(
+    pub(super) async fn handle_failure(
         &self,
         key: &ObjectKey,
         service: Option<Arc<Service>>,
         failure: &ServiceSyncError,
     ) -> ReconcileResult {
-        let verdict = failure.response();
-        if let Some(phase) = verdict.phase {
+        let response = failure.response();
+        if let Some(phase) = response.phase {
             self.cache().set_phase(key, phase.clone());
             self.write_condition(key, service, &ServiceStatusUpdate { status: failure.status().cloned(), phase }).await;
         }
-        verdict.outcome
+        response.outcome
     }
 
     /// Writes the condition, and the addresses if the update has any. Returns the Service as the server has it.
     ///
-    /// Best effort: the failure itself is in log, event and queue already.
+    /// Best effort, because log, event and queue report the failure as well.
     pub(super) async fn write_condition(
         &self,
         key: &ObjectKey,
@@ -42,8 +42,8 @@ impl ServiceController {
             let mut current = service.take()?;
             match self.write_status(key, &mut current, update).await {
                 Err(ServiceSyncError::Api { error: ApiError::Conflict(_), .. }) => {
-                    let same = |latest: &Arc<Service>| latest.metadata.uid == current.metadata.uid;
-                    service = self.read(key).await.unwrap_or_default().filter(same);
+                    let is_same = |latest: &Arc<Service>| latest.metadata.uid == current.metadata.uid;
+                    service = self.read(key).await.unwrap_or_default().filter(is_same);
                 }
                 Err(error) => {
                     tracing::debug!(%key, %error, "condition not written");

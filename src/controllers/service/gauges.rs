@@ -1,6 +1,6 @@
 //! Number of Services in each phase, and the age of the oldest unsettled one. Pure.
 //!
-//! In: the cached state of each Service, and since when it is unsettled. Out: the values of two metrics.
+//! In: the cached state of each Service, and the time since which it is unsettled. Out: the values of two metrics.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{conditions::LoadBalancerPhase, plan::AppliedService};
 use crate::runtime::store::ObjectKey;
 
-/// Every stage with every reason it can have, so that all series are there from the start.
+/// Stages with their reasons, so that all series exist from the start.
 pub(super) const STAGES: [(&str, &str); 9] = [
     ("new", PENDING),
     ("working", "Ensuring"),
@@ -22,21 +22,21 @@ pub(super) const STAGES: [(&str, &str); 9] = [
     ("blocked", INVALID),
 ];
 
-/// Before the first reconcile.
+/// Reason before the first reconcile.
 const PENDING: &str = "Pending";
-/// Only the user can settle it, by a change.
+/// Reason that only a change by the user can resolve.
 const INVALID: &str = "Invalid";
 
 pub(super) fn reason(applied: &AppliedService) -> &'static str {
     applied.phase.as_ref().map_or(PENDING, LoadBalancerPhase::reason)
 }
 
-/// Since when Services are not settled.
+/// Unsettled Services, each with the time of its first attempt.
 #[derive(Debug, Default)]
 pub(super) struct UnsettledServices(HashMap<ObjectKey, Instant>);
 
 impl UnsettledServices {
-    /// Records that a Service is unsettled, possibly for long.
+    /// Records that a Service is unsettled, unless it already was.
     pub(super) fn begin(&mut self, key: &ObjectKey, now: Instant) {
         self.0.entry(key.clone()).or_insert(now);
     }
@@ -46,7 +46,7 @@ impl UnsettledServices {
         self.0.remove(key);
     }
 
-    /// Returns for how long the oldest has been unsettled; those that wait for their user do not count.
+    /// Returns the time for which the oldest Service has been unsettled. Services that wait for their user do not count.
     pub(super) fn oldest<'a>(&self, reason_of: impl Fn(&ObjectKey) -> Option<&'a str>, now: Instant) -> Duration {
         let counts = self.0.iter().filter(|(key, _)| reason_of(key).is_some_and(|reason| reason != INVALID));
         counts.map(|(_, since)| now.saturating_duration_since(*since)).max().unwrap_or_default()
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn age_counts_from_the_first_attempt_and_users_faults_do_not_count() {
+    async fn age_starts_at_the_first_attempt_and_ignores_invalid() {
         let key = |name: &str| ObjectKey { namespace: "default".into(), name: name.into() };
         let (start, mut unsettled) = (Instant::now(), UnsettledServices::default());
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -67,11 +67,11 @@ mod tests {
         unsettled.begin(&key("a"), at(20));
         let failed = |_: &ObjectKey| Some("Failed");
         assert_eq!(unsettled.oldest(failed, at(60)), Duration::from_secs(60));
-        let a_is_invalid = |one: &ObjectKey| Some(if one.name == "a" { "Invalid" } else { "Waiting" });
+        let a_is_invalid = |key: &ObjectKey| Some(if key.name == "a" { "Invalid" } else { "Waiting" });
         assert_eq!(unsettled.oldest(a_is_invalid, at(60)), Duration::from_secs(50));
         unsettled.end(&key("b"));
         assert_eq!(unsettled.oldest(a_is_invalid, at(60)), Duration::ZERO);
-        assert_eq!(unsettled.oldest(|_| None, at(60)), Duration::ZERO, "one that is not known any more");
+        assert_eq!(unsettled.oldest(|_| None, at(60)), Duration::ZERO, "a Service that is not cached any more");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Syncs the hosts of all load balancers together, independently of Services: one that cannot be ensured does not block
-//! changes of Nodes.
+//! Sync of the hosts of all load balancers together, independently of Services: a Service that cannot be ensured does not
+//! block changes of Nodes.
 //!
 //! In: changes of Nodes, Services that failed, time. Out: calls of [`crate::cloud_provider::LoadBalancer::sync_hosts`], one
 //! at a time. Level-triggered: each call passes the current host list, whatever triggered it.
@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// Interval of host syncs without a change of a Node: the provider's configuration may have changed, or a machine may have
-/// been given time.
+/// become available.
 const PERIOD: Duration = Duration::from_secs(60);
 
 impl ServiceController {
-    /// Finds the Services whose load balancers have other hosts than they should, and enqueues them.
+    /// Enqueues the Services whose load balancers do not have the current hosts.
     pub(super) fn sync_nodes(&self) -> ReconcileResult {
         let (hosts, now) = (self.hosts(), self.context.clock.now());
         let affected: Vec<ObjectKey> = plan::affected(self.cache().iter(), &hosts.set).into_iter().cloned().collect();
@@ -37,7 +37,7 @@ impl ServiceController {
 
     /// Syncs the hosts periodically.
     pub(super) async fn resync_hosts(&self, shutdown: &Shutdown) {
-        // Services that need anything come first, and bring the hosts with them.
+        // Services that need a reconcile are processed first, and apply the hosts as well.
         let mut wait = COALESCING_DELAY;
         while shutdown.run_until_begun(tokio::time::sleep(wait)).await.is_some() {
             self.host_queue.add(ALL_HOSTS, ReconcilePriority::Resync);
@@ -45,7 +45,7 @@ impl ServiceController {
         }
     }
 
-    /// Brings the hosts of all load balancers to the Nodes.
+    /// Syncs the hosts of all load balancers with the Nodes.
     pub(super) async fn sync_hosts(self: Arc<Self>) -> ReconcileResult {
         let hosts = self.hosts();
         match self.balancer.sync_hosts(&self.context.cluster_name, &hosts.nodes).await {

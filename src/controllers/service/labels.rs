@@ -12,7 +12,7 @@ use k8s_openapi::{
 
 use crate::cloud_provider::LabelsRead;
 
-/// The labels that the provider reads, of a Service and of its Namespace.
+/// Labels that the provider reads, of a Service and of its Namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelectedLabels {
     service: BTreeMap<String, String>,
@@ -58,7 +58,7 @@ mod tests {
             (metadata(&[("build", "1")]), true),
         ] {
             assert_eq!(differ(&keys, &old, &new), differs, "{new:?}");
-            assert!(!differ(&BTreeSet::new(), &old, &new), "nobody reads any");
+            assert!(!differ(&BTreeSet::new(), &old, &new), "the provider reads none");
         }
         let read = LabelsRead { service: keys.clone(), namespace: keys };
         let service = Service { metadata: old.clone(), ..Service::default() };

@@ -1,6 +1,6 @@
 //! Reads and patches of one Service at the API server.
 //!
-//! In: patches made from Services as they are cached. Out: Services as the server has them, cut to what is cached.
+//! In: patches made from cached Services. Out: Services as the server has them, pruned for the cache.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -38,10 +38,10 @@ impl ServiceController {
         if has_condition && conditions::current(&written).is_none() {
             self.conditions_are_dropped.store(true, Ordering::Relaxed);
         }
-        Ok(Arc::new(self.services.as_kept(written)))
+        Ok(Arc::new(self.services.pruned(written)))
     }
 
-    /// Returns `body` with the finalizers and conditions that are not cached of a Service that has many: a patch replaces the lists.
+    /// Returns `body` with the finalizers and conditions that the cache omits of a Service with many, because a patch replaces the lists.
     async fn with_whole_lists(&self, key: &ObjectKey, mut body: Value) -> Result<Value, ApiError> {
         if !prune::replaces_cut_list(&body) {
             return Ok(body);
@@ -50,13 +50,14 @@ impl ServiceController {
         if live.metadata.resource_version.as_deref() != body["metadata"]["resourceVersion"].as_str() {
             return Err(ApiError::Conflict(key.to_string()));
         }
-        let cached = self.services.as_kept(live.clone());
+        let cached = self.services.pruned(live.clone());
         prune::complete_lists(&mut body, &cached, &live);
         Ok(body)
     }
 
-    /// Returns the Service of the store. One with a load balancer that the store lacks is read while a list is pending: a watch may
-    /// have missed it.
+    /// Returns the Service of the store.
+    ///
+    /// While a list is pending, the watch may have missed a change. A cached Service that the store lacks is then read from the server.
     pub(super) async fn current(&self, key: &ObjectKey) -> SyncResult<Option<Arc<Service>>> {
         let (is_complete, is_tracked) = (self.services.proves_absence(), self.cache().get(key).is_some());
         match self.services.get(key) {
@@ -68,7 +69,7 @@ impl ServiceController {
     /// Reads the Service from the server; `None` if it does not exist.
     pub(super) async fn read(&self, key: &ObjectKey) -> SyncResult<Option<Arc<Service>>> {
         match self.context.writer.get(&self.api(key), key).await {
-            Ok(service) => Ok(Some(Arc::new(self.services.as_kept(service)))),
+            Ok(service) => Ok(Some(Arc::new(self.services.pruned(service)))),
             Err(ApiError::NotFound(_)) => Ok(None),
             Err(error) => Err(ServiceSyncError::Api { operation: "failed to read the Service", error }),
         }

@@ -1,7 +1,7 @@
-//! The right without which no Service is served: `patch` on `services/status`.
+//! Detection of the missing right to `patch` `services/status`, without which no Service is served.
 //!
-//! In: results of writes. Out: whether the right is missing, for `/readyz`. A 403 may be that of an admission policy and concern one Service,
-//! so an access review decides. A right that some namespaces grant is not missing.
+//! In: results of writes. Out: whether the right is missing, for `/readyz`. A 403 may come from an admission policy and concern one
+//! Service, so an access review decides. A right that some namespaces grant is not missing.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use tokio::time::Instant;
 
 use crate::runtime::{access_review::is_allowed, patch::ApiError};
 
-/// Time for which a result counts. A Service that waits is retried sooner; without one, nothing shows whether the right was
+/// Time for which a result counts. A waiting Service is retried sooner; without one, no write shows whether the right was
 /// granted.
 const RESULT_TTL: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Default)]
 struct WriteResults {
-    /// Last write that lacked the right.
+    /// Last write that was denied, with the reason.
     refused: Option<(Instant, String)>,
-    /// Last write that had it.
+    /// Last write that was authorized.
     authorized: Option<Instant>,
 }
 
@@ -29,7 +29,7 @@ struct WriteResults {
 pub(super) struct MissingRight(Mutex<WriteResults>);
 
 impl MissingRight {
-    /// Takes in the result of a write to a Service of `namespace`.
+    /// Records the result of a write to a Service of `namespace`. After a 403, it sends an access review.
     pub(super) async fn observe(&self, client: &Client, namespace: &str, error: Option<&ApiError>) {
         match error {
             Some(ApiError::NotLeading(_) | ApiError::Busy(_) | ApiError::Failed(_)) => {}
@@ -42,7 +42,7 @@ impl MissingRight {
         }
     }
 
-    /// Returns what the server said to the last refused write, if no write was authorized lately.
+    /// Returns the error of the last denied write, if no write was authorized lately.
     pub(super) fn reason(&self) -> Option<String> {
         let results = self.0.lock();
         let is_recent = |at: Instant| at.elapsed() < RESULT_TTL;
@@ -75,23 +75,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_denied_access_counts_until_one_is_granted() {
         let server = ApiServer::new(Clock::System);
-        let (client, right, refusal) = (server.client(), MissingRight::default(), ApiError::Forbidden(RBAC.to_owned()));
-        right.observe(&client, "shop", Some(&refusal)).await;
-        assert_eq!(right.reason(), None, "an admission policy says the same words");
+        let (client, missing_right, refusal) =
+            (server.client(), MissingRight::default(), ApiError::Forbidden(RBAC.to_owned()));
+        missing_right.observe(&client, "shop", Some(&refusal)).await;
+        assert_eq!(missing_right.reason(), None, "the 403 may come from an admission policy");
 
         tokio::time::advance(RESULT_TTL).await;
         server.authorize(Box::new(|spec| spec["resourceAttributes"]["namespace"] != "shop"));
-        right.observe(&client, "shop", Some(&refusal)).await;
-        right.observe(&client, "shop", Some(&ApiError::Failed("HTTP 500".to_owned()))).await;
-        assert!(right.reason().is_some_and(|reason| reason.contains("services/status") && reason.contains("ClusterRole")));
-        right.observe(&client, "blog", None).await;
-        right.observe(&client, "shop", Some(&refusal)).await;
-        assert_eq!(right.reason(), None, "another namespace grants it");
+        missing_right.observe(&client, "shop", Some(&refusal)).await;
+        missing_right.observe(&client, "shop", Some(&ApiError::Failed("HTTP 500".to_owned()))).await;
+        assert!(
+            missing_right
+                .reason()
+                .is_some_and(|reason| reason.contains("services/status") && reason.contains("ClusterRole"))
+        );
+        missing_right.observe(&client, "blog", None).await;
+        missing_right.observe(&client, "shop", Some(&refusal)).await;
+        assert_eq!(missing_right.reason(), None, "another namespace grants it");
 
         tokio::time::advance(RESULT_TTL).await;
-        right.observe(&client, "shop", Some(&refusal)).await;
-        assert!(right.reason().is_some());
+        missing_right.observe(&client, "shop", Some(&refusal)).await;
+        assert!(missing_right.reason().is_some());
         tokio::time::advance(RESULT_TTL).await;
-        assert_eq!(right.reason(), None);
+        assert_eq!(missing_right.reason(), None);
     }
 }

@@ -31,9 +31,9 @@ pub fn needs_cleanup(classes: &LoadBalancerClasses, service: &Service) -> bool {
     classes.has_finalizer(service) && (is_being_deleted(service) || !is_load_balancer(service))
 }
 
-/// Returns `true` if `service` carries our finalizer although another component now implements its load balancer.
+/// Returns `true` if `service` has our finalizer although another component now implements its load balancer.
 ///
-/// Its type was another meanwhile, because the class of a Service of type LoadBalancer cannot change. All of our resources
+/// Its type was changed and changed back, because the class of a Service of type LoadBalancer is immutable. All of our resources
 /// must be removed; the other component may have added upstream's finalizer, too.
 pub fn is_handed_over(classes: &LoadBalancerClasses, service: &Service) -> bool {
     classes.is_elsewhere(service) && classes.has_finalizer(service)
@@ -52,7 +52,7 @@ pub fn needs_update(classes: &LoadBalancerClasses, old: &Service, new: &Service)
     (classes.wants(old) || classes.wants(new)) && fingerprint(old) != fingerprint(new)
 }
 
-/// Returns `true` if a change from `old` to `new` requires an update only if the provider reads what differs.
+/// Returns `true` if a change from `old` to `new` requires an update only if the provider reads the changed fields.
 pub fn may_be_same_request(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> bool {
     let (old, new) = (ServiceFingerprint::of(classes, old), ServiceFingerprint::of(classes, new));
     old != new && old.wants && new.wants && (old.class, old.uid) == (new.class, new.uid)
@@ -62,7 +62,7 @@ pub fn may_be_same_request(classes: &LoadBalancerClasses, old: &Service, new: &S
 #[derive(Debug, PartialEq)]
 pub struct ServiceFingerprint<'a> {
     wants: bool,
-    /// The finalizer depends on it.
+    /// Class, which determines the finalizer.
     class: Option<&'a str>,
     uid: &'a str,
     source_ranges: &'a [String],
@@ -90,8 +90,8 @@ struct PortFingerprint<'a> {
 impl<'a> ServiceFingerprint<'a> {
     /// Returns the fingerprint of `service`. Absent and empty fields are equal.
     pub fn of(classes: &LoadBalancerClasses, service: &'a Service) -> Self {
-        static NOTHING: LazyLock<ServiceSpec> = LazyLock::new(ServiceSpec::default);
-        let spec = service.spec.as_ref().unwrap_or_else(|| &NOTHING);
+        static EMPTY_SPEC: LazyLock<ServiceSpec> = LazyLock::new(ServiceSpec::default);
+        let spec = service.spec.as_ref().unwrap_or_else(|| &EMPTY_SPEC);
         Self {
             wants: classes.wants(service),
             class: spec.load_balancer_class.as_deref(),
@@ -123,12 +123,10 @@ impl<'a> PortFingerprint<'a> {
     }
 }
 
-/// A change that upstream announces with an event: its reason and message.
+/// Event for a change by the user, as upstream has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceChangeEvent {
-    /// Reason of the event.
     pub reason: &'static str,
-    /// Message of the event.
     pub message: String,
 }
 
@@ -137,14 +135,13 @@ impl ServiceChangeEvent {
         Self { reason, message: format!("{old} -> {new}") }
     }
 
-    /// Returns the event, if the values differ.
+    /// Returns the event if the values differ.
     fn of_values<T: PartialEq + fmt::Display>(reason: &'static str, old: T, new: T) -> Option<Self> {
         (old != new).then(|| Self::new(reason, old, new))
     }
 }
 
-/// Returns the event for a change from `old` to `new`: the first difference in upstream's order, if upstream has an event
-/// for it.
+/// Returns the event for the first difference between `old` and `new` in upstream's order, if upstream has an event for it.
 pub fn change_event(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> Option<ServiceChangeEvent> {
     use super::reason;
     let (a, b) = (ServiceFingerprint::of(classes, old), ServiceFingerprint::of(classes, new));

@@ -1,5 +1,5 @@
-//! Decides the next step for one Service: a function of the current Service, the state last applied for it, and the
-//! hosts. Pure.
+//! Decision about the next step for one Service, from the current Service, the state last applied for it, and the hosts.
+//! Pure.
 //!
 //! Level-triggered: the decision does not depend on the event that caused it, so lost, repeated and reordered events make no
 //! difference.
@@ -31,27 +31,27 @@ pub const BACKOFF: KeyBackoff = KeyBackoff { base: Duration::from_secs(5), max: 
 /// State that this process last applied to the cloud for one Service. Upstream: `cachedService`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AppliedService {
-    /// Service of the last or the next provider call: the one to delete when it vanishes.
+    /// Service of the last or the next provider call, from which the load balancer is deleted if the Service disappears.
     pub service: Arc<Service>,
-    /// Whether the cloud is known to be as `service` and `nodes` say. `false` from before a call until it has succeeded.
+    /// Whether the cloud matches `service` and `nodes`. `false` from the start of a call until it has succeeded.
     pub synced: bool,
-    /// The hosts that were last applied.
+    /// Hosts that were last applied.
     pub nodes: Option<NodeSet>,
-    /// The labels that counted then.
+    /// Labels that were last applied.
     pub labels: SelectedLabels,
     /// Result of a provider call that may not be published in the Service yet.
     pub unpublished: Option<ServiceStatusUpdate>,
-    /// Our addresses in the Service, as the server has them. `None`: the next result replaces all that are listed.
+    /// Our addresses in the Service, as the server has them. With `None`, the next result replaces all listed addresses.
     pub published: Option<LoadBalancerStatus>,
-    /// Resource versions that this process has replaced: while the store shows one, it is behind.
+    /// Resource versions that this process has replaced; while the store has one of them, it is outdated.
     pub replaced: Vec<String>,
-    /// The last time that the Service was restored after another writer.
+    /// Last restoration after a change by another writer.
     pub restored: Option<Restoration>,
-    /// Whether an event reports what another writer changed in the status and what is kept.
+    /// Whether an event has reported a change by another writer that is kept.
     pub is_reported: bool,
-    /// Whether this is to be checked against the cloud although nothing changed.
+    /// Whether the load balancer must be compared with the cloud although nothing changed.
     pub verify: bool,
-    /// Time at which this is to be checked because of a change that the provider does not read.
+    /// Time of the comparison with the cloud after a change that the provider does not read.
     pub compare_at: Option<Instant>,
     /// Phase of the load balancer, for status pages.
     pub phase: Option<LoadBalancerPhase>,
@@ -83,33 +83,34 @@ pub enum EnsureReason {
     Resync,
 }
 
-/// The next step for one Service.
+/// Next step for one Service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServiceAction {
     /// The state is as desired, or the Service is not ours.
     Ignore,
-    /// Delete the load balancer of this Service, which is gone without our having cleaned up; then decide again.
+    /// Delete the load balancer of this Service, which was deleted without a cleanup; then decide again.
     DeleteOrphan(Arc<Service>),
-    /// Another manager still has, or may have, a load balancer of it, as this finalizer says: its removal is waited for.
+    /// Wait for the removal of this finalizer: another manager has, or may have, a load balancer for the Service.
     Wait(String),
-    /// Another manager is at work on it: take the own finalizer away and touch nothing in the cloud.
+    /// Remove our finalizer and change nothing in the cloud, because another manager serves the Service.
     HandOver,
-    /// Delete the load balancer, then take finalizer and status away.
+    /// Delete the load balancer, then remove finalizer and status.
     Cleanup,
     /// Create or update the load balancer.
     Ensure(EnsureReason),
-    /// Give the load balancer its new hosts, nothing else.
+    /// Update only the hosts of the load balancer.
     UpdateHosts,
-    /// The cloud is done; write its answer into the Service.
+    /// Write the result of the provider into the Service.
     Publish(ServiceStatusUpdate),
-    /// Another writer removed the finalizer or the answer: write them again.
+    /// Write the finalizer or the status again, which another writer removed.
     Restore(ServiceStatusUpdate),
-    /// Another writer added addresses to the status, which are kept.
+    /// Report that another writer added addresses to the status; they are kept.
     ReportAdditions,
 }
 
-/// Returns the next step. `classes` are those of this manager; `labels` are the current ones of the Service and its
-/// Namespace.
+/// Returns the next step for a Service.
+///
+/// `classes` are the classes that this manager serves; `labels` are the current labels of the Service and its Namespace.
 pub fn decide(
     classes: &LoadBalancerClasses,
     service: Option<&Service>,
@@ -130,7 +131,7 @@ pub fn decide(
     }
 }
 
-/// Returns the next step for a Service that another manager holds, unless that is of no consequence.
+/// Returns the next step for a Service with the finalizer of another manager, or `None` if that finalizer makes no difference.
 ///
 /// Both managers may use the same names in the cloud, so resources with these names may be the other's.
 fn decide_shared(
@@ -139,9 +140,9 @@ fn decide_shared(
     applied: Option<&AppliedService>,
 ) -> Option<ServiceAction> {
     let other = classes.other_finalizer(service)?;
-    let (is_ours, is_known) = (classes.has_finalizer(service), applied.is_some());
+    let (is_ours, is_tracked) = (classes.has_finalizer(service), applied.is_some());
     if classes.is_elsewhere(service) {
-        return Some(if is_ours || is_known { ServiceAction::HandOver } else { ServiceAction::Ignore });
+        return Some(if is_ours || is_tracked { ServiceAction::HandOver } else { ServiceAction::Ignore });
     }
     let has_begun = is_ours || applied.is_some_and(|applied| applied.synced);
     (classes.wants(service) && !has_begun).then(|| match is_being_deleted(service) {
@@ -156,7 +157,7 @@ fn decide_untracked(classes: &LoadBalancerClasses, service: &Service) -> Service
     } else if classes.wants(service) && !is_being_deleted(service) {
         ServiceAction::Ensure(EnsureReason::NotSynced)
     } else {
-        // Being deleted without our finalizer: cleaned up already, something else holds it.
+        // A deletion without our finalizer: already cleaned up, and delayed by another finalizer.
         ServiceAction::Ignore
     }
 }
@@ -212,9 +213,9 @@ pub fn after_other_writer(
     (has_additions && !applied.is_reported).then_some(ServiceAction::ReportAdditions)
 }
 
-/// Returns the priority of a Service that was just seen for the first time, or `None` if it needs no work.
+/// Returns the priority of a Service that the watch reports for the first time, or `None` if it needs no work.
 ///
-/// In the first list (`initial`), Services that already have their address yield to later changes by users.
+/// In the first list (`initial`), Services that already have an address get the lowest priority.
 pub fn on_added(classes: &LoadBalancerClasses, service: &Service, initial: bool) -> Option<ReconcilePriority> {
     if needs_cleanup(classes, service) {
         return Some(ReconcilePriority::Deletion);
@@ -229,7 +230,7 @@ pub fn on_added(classes: &LoadBalancerClasses, service: &Service, initial: bool)
 
 /// Returns the priority of an update of a Service, or `None` if it needs no work.
 ///
-/// An update that changes nothing we compare (such as our own write of the status) must not cut a backoff short.
+/// An update that changes no compared field, such as our own write of the status, must not cut a backoff short.
 pub fn on_updated(classes: &LoadBalancerClasses, old: &Service, new: &Service) -> Option<ReconcilePriority> {
     let is_another = old.metadata.uid != new.metadata.uid;
     if needs_cleanup(classes, new) {
@@ -243,7 +244,7 @@ pub fn on_updated(classes: &LoadBalancerClasses, old: &Service, new: &Service) -
     (is_released || needs_update(classes, old, new)).then_some(ReconcilePriority::UserChange)
 }
 
-/// Returns the settled load balancers whose hosts differ from `hosts`; the others get them anyway.
+/// Returns the settled load balancers whose hosts differ from `hosts`. Unsettled ones get the hosts with their next reconcile.
 pub fn affected<'a, K>(applied: impl IntoIterator<Item = (&'a K, &'a AppliedService)>, hosts: &NodeSet) -> Vec<&'a K> {
     let stale = |applied: &AppliedService| applied.synced && applied.nodes.as_ref() != Some(hosts);
     applied.into_iter().filter(|(_, applied)| stale(applied)).map(|(key, _)| key).collect()
@@ -252,20 +253,18 @@ pub fn affected<'a, K>(applied: impl IntoIterator<Item = (&'a K, &'a AppliedServ
 /// Error of a step, classified by the response to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceSyncError {
-    /// A call of the provider.
+    /// Failed call of the provider.
     #[error("{operation}: {error}")]
     Cloud {
         /// Purpose of the request, in upstream's words.
         operation: &'static str,
-        /// Error of the provider.
         error: CloudError,
     },
-    /// A write to the cluster.
+    /// Failed request to the API server.
     #[error("{operation}: {error}")]
     Api {
         /// Purpose of the request, in upstream's words.
         operation: &'static str,
-        /// Error of the API server.
         error: ApiError,
     },
 }
@@ -277,12 +276,12 @@ pub type SyncResult<T> = Result<T, ServiceSyncError>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureResponse {
     pub outcome: ReconcileResult,
-    /// Phase for the condition; `None` if it does not concern users.
+    /// Phase for the condition; `None` if the failure does not concern users.
     pub phase: Option<LoadBalancerPhase>,
 }
 
 impl ServiceSyncError {
-    /// Returns the error of the cloud or the server, without the purpose of the request.
+    /// Returns the error of the provider or the API server, without the purpose of the request.
     pub fn cause(&self) -> &dyn std::fmt::Display {
         match self {
             ServiceSyncError::Cloud { error, .. } => error,
@@ -290,7 +289,7 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns the status to publish although the call failed.
+    /// Returns the status to publish although the call failed, if any.
     pub fn status(&self) -> Option<&LoadBalancerStatus> {
         match self {
             ServiceSyncError::Cloud { error: CloudError::Incomplete { status, .. }, .. } => Some(status),
@@ -298,7 +297,7 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns `true` if an event reports it. A conflict is resolved by reading again.
+    /// Returns `true` if an event reports the error. Conflicts are not reported, because the next read resolves them.
     pub fn is_reportable(&self) -> bool {
         let is_conflict = matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. });
         !is_conflict && self.response().phase.is_some()
@@ -320,7 +319,7 @@ impl ServiceSyncError {
                 CloudError::Invalid(_) => (ReconcileResult::Rejected(message.clone()), Some(LoadBalancerPhase::Invalid)),
                 // A refusal is reported at each attempt, to keep its event alive.
                 CloudError::Refused(_) => (failed(), Some(LoadBalancerPhase::Invalid)),
-                // The leader will do it. Should this process turn out to lead after all, nothing is lost.
+                // The leader does the work. If this process becomes the leader, it retries.
                 CloudError::NotLeader(_) => (requeue_after(BACKOFF.base), None),
                 _ => (failed(), Some(LoadBalancerPhase::Failed)),
             },

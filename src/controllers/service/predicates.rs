@@ -1,4 +1,4 @@
-//! Selects the nodes that load balancers use, and the changes of a Node that can affect them. Pure.
+//! Selection of the nodes that load balancers use, and of the changes of a Node that can affect them. Pure.
 //!
 //! Upstream: `service/controller.go` (`stableNodeSetPredicates`, `shouldSyncUpdatedNode`), KEP-3458. Readiness is left to
 //! the health checks of the load balancer, so that a flapping node causes no writes.
@@ -16,7 +16,7 @@ use crate::{
     node::{addresses, name, provider_id},
 };
 
-/// The cluster autoscaler is about to delete the node.
+/// Taint of a node that the cluster autoscaler is about to delete.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Returns `true` if the cluster autoscaler is about to delete `node`.
@@ -31,8 +31,8 @@ pub fn is_host(node: &Node) -> bool {
 
 /// Returns `true` if the update of a Node requires a sync of the hosts.
 ///
-/// Taints and deletion do not: they are applied with the next change that does, so that connections to a node that is being
-/// removed can drain.
+/// Taints and deletion do not: they are applied with the next such change, so that connections to a node that is being removed
+/// can drain.
 pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
     is_excluded(old) != is_excluded(new) || provider_id(old) != provider_id(new)
 }
@@ -40,7 +40,7 @@ pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
 /// Returns `true` if the update of a Node may add it to or remove it from load balancers: providers also read labels and
 /// addresses.
 ///
-/// An upcoming deletion is no reason, as above; a cancelled one is.
+/// An upcoming deletion does not count, as in [`should_sync_updated_node`]; a canceled one does.
 pub fn may_change_hosts(old: &Node, new: &Node) -> bool {
     old.metadata.labels != new.metadata.labels
         || provider_id(old) != provider_id(new)
@@ -48,10 +48,10 @@ pub fn may_change_hosts(old: &Node, new: &Node) -> bool {
         || (is_host(new) && !is_host(old))
 }
 
-/// Returns `true` if the update of a Node does not concern providers: kubelet's regular report changes times and messages
-/// only.
+/// Returns `true` if the update of a Node does not concern providers: kubelet's regular report changes only times and
+/// messages.
 ///
-/// A large cluster has hundreds of these per second, which do not invalidate the list of hosts.
+/// A large cluster has hundreds of these updates per second, which must not invalidate the list of hosts.
 pub fn is_heartbeat(old: &Node, new: &Node) -> bool {
     let (a, b) = (&old.metadata, &new.metadata);
     let same_metadata = a.uid == b.uid
@@ -66,9 +66,9 @@ fn conditions(node: &Node) -> impl Iterator<Item = (&str, &str)> {
     conditions.map(|condition| (condition.type_.as_str(), condition.status.as_str()))
 }
 
-/// Names and provider ids of the hosts: two sets that are equal need no call of the provider.
+/// Names and provider IDs of the hosts. Equal sets need no call of the provider.
 ///
-/// Cheap to compare: sets that differ nearly always differ in their hash, and equal ones are nearly always the same allocation.
+/// Comparisons are cheap: sets that differ nearly always differ in their hash, and equal ones are nearly always the same allocation.
 #[derive(Debug, Clone)]
 pub struct NodeSet {
     hash: u64,
@@ -95,10 +95,10 @@ impl PartialEq for NodeSet {
 
 impl Eq for NodeSet {}
 
-/// The hosts of all load balancers: the nodes as the provider gets them, and their set.
+/// Hosts of all load balancers: the nodes for the provider, and their set.
 #[derive(Debug, Clone)]
 pub struct LoadBalancerHosts {
-    /// The nodes, in name order.
+    /// Nodes in name order.
     pub nodes: Vec<Arc<Node>>,
     pub set: NodeSet,
 }

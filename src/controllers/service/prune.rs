@@ -1,7 +1,7 @@
-//! Removes the fields of Services and EndpointSlices that have no reader before they are cached, and bounds what is cached. Pure.
+//! Removal of fields without readers from Services and EndpointSlices before they are cached, and limits on the others. Pure.
 //!
-//! What users write must not decide how much memory a Service takes. Lists that a patch replaces as a whole are cut as well, so that
-//! [`complete_lists`] has to complete the patch from a fresh read.
+//! Texts of users must not determine how much memory a Service takes. Lists that a patch replaces as a whole are truncated as well, so
+//! [`complete_lists`] must complete the patch from a live read.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,16 +25,16 @@ use crate::{
     },
 };
 
-/// Most finalizers, conditions and external IPs that are kept. One more shows that there are more.
+/// Maximum number of finalizers, conditions and external IPs that are kept. One more shows that there are more.
 const MAX_LISTED: usize = 64;
-/// Most finalizers of this manager, or conditions of it, that a patch removes from a list.
+/// Maximum number of own finalizers or conditions that a patch removes from a list.
 const MAX_REMOVED: usize = 2;
-/// Longest text of a range, with blanks, in bytes.
+/// Maximum length of a range, with blanks, in bytes.
 const MAX_RANGE: usize = 64;
-/// Longest text of an address, with blanks, in bytes.
+/// Maximum length of an address, with blanks, in bytes.
 const MAX_ADDRESS: usize = 128;
 
-/// Returns an informer of Services that keeps what the controllers and `provider` read, however large the rest is.
+/// Returns an informer of Services that keeps only the fields that the controllers and `provider` read.
 pub fn service_informer(classes: LoadBalancerClasses, provider: &Arc<dyn CloudProvider>) -> Informer<Service> {
     let [decoded, labeled, annotated] = [provider, provider, provider].map(Arc::clone);
     let limits = provider.service_list_limits();
@@ -62,9 +62,9 @@ fn retain_labels(metadata: &mut ObjectMeta, reads: impl Fn(&str) -> bool) {
 
 /// Removes the fields of a Service that have no reader.
 ///
-/// A Service with a load balancer of this manager, or with one that a manager still has to remove, keeps its spec and the
-/// annotations that `use_of` keeps; of the others, the vast majority in most clusters, only metadata, type, class and status
-/// matter.
+/// A Service with a load balancer of this manager, or with one that a manager still must remove, keeps its spec and the
+/// annotations that `use_of` selects. The others, the vast majority in most clusters, keep only metadata, type, class and
+/// status.
 fn prune_service(
     service: &mut Service,
     classes: &LoadBalancerClasses,
@@ -84,7 +84,7 @@ fn prune_service(
     service.metadata.annotations = None;
     service.metadata.labels = None;
     if let Some(spec) = service.spec.as_mut() {
-        // Its addresses in the cluster are no other Service's to claim.
+        // The cluster IPs are kept, because another Service may not claim them.
         *spec = ServiceSpec {
             type_: spec.type_.take(),
             load_balancer_class: spec.load_balancer_class.take(),
@@ -95,7 +95,7 @@ fn prune_service(
     }
 }
 
-/// Cuts the finalizers to those that decide about the load balancer and the first others.
+/// Truncates the finalizers to those that decide about the load balancer and the first others.
 fn cut_finalizers(metadata: &mut ObjectMeta, classes: &LoadBalancerClasses) {
     let Some(finalizers) = metadata.finalizers.as_mut().filter(|list| list.len() > MAX_LISTED) else { return };
     let mut seen = BTreeSet::new();
@@ -104,7 +104,7 @@ fn cut_finalizers(metadata: &mut ObjectMeta, classes: &LoadBalancerClasses) {
     truncate(&mut metadata.finalizers, MAX_LISTED);
 }
 
-/// Cuts the conditions to ours and the first others.
+/// Truncates the conditions to ours and the first others.
 fn cut_conditions(service: &mut Service) {
     let Some(status) = &mut service.status else { return };
     if let Some(conditions) = status.conditions.as_mut().filter(|list| list.len() > MAX_LISTED) {
@@ -113,13 +113,13 @@ fn cut_conditions(service: &mut Service) {
     }
 }
 
-/// Cuts lists and texts of the spec beyond what is accepted.
+/// Truncates lists and texts of the spec that are longer than accepted.
 fn cut_spec(spec: &mut ServiceSpec, limits: ServiceListLimits) {
     spec.selector = None;
     spec.load_balancer_ip.iter_mut().for_each(|address| shorten(address, MAX_ADDRESS));
     if let Some(ranges) = &mut spec.load_balancer_source_ranges {
         if ranges.len() > limits.source_ranges {
-            // The Service is refused for their number, whatever they are.
+            // The Service is refused because of their number, so their values do not matter.
             *ranges = vec![String::new(); limits.source_ranges + 1];
         }
         ranges.iter_mut().for_each(|range| shorten(range, MAX_RANGE));
@@ -128,7 +128,7 @@ fn cut_spec(spec: &mut ServiceSpec, limits: ServiceListLimits) {
     truncate(&mut spec.ports, limits.ports);
 }
 
-/// Cuts a list that is longer than `most` to one item more.
+/// Truncates a list that is longer than `most` to `most + 1` items.
 fn truncate<T>(list: &mut Option<Vec<T>>, most: usize) {
     if let Some(list) = list.as_mut().filter(|list| list.len() > most) {
         list.truncate(most + 1);
@@ -142,7 +142,7 @@ pub(super) fn replaces_cut_list(body: &Value) -> bool {
     may_be_cut(&body["metadata"]["finalizers"]) || may_be_cut(&body["status"]["conditions"])
 }
 
-/// Adds to the lists that `body` replaces what the `live` Service has and the `cached` one lacks.
+/// Adds to the lists that `body` replaces the items that the `live` Service has and the `cached` one lacks.
 pub(super) fn complete_lists(body: &mut Value, cached: &Service, live: &Service) {
     if let Some(list) = body.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
         let cached: BTreeSet<_> = cached.metadata.finalizers.iter().flatten().collect();
@@ -160,8 +160,8 @@ fn conditions(service: &Service) -> impl Iterator<Item = &Condition> {
     service.status.iter().filter_map(|status| status.conditions.as_ref()).flatten()
 }
 
-/// Removes annotations that have no reader, and the ends of values that are longer than accepted. A digest tracks changes to
-/// them.
+/// Removes annotations without a reader, and truncates values that are longer than accepted. A digest tracks changes to
+/// both.
 fn prune_annotations(service: &mut Service, use_of: impl Fn(&str, Option<&Service>) -> AnnotationUse) {
     let Some(mut annotations) = service.metadata.annotations.take() else { return };
     let mut digest = AnnotationDigest::resume(annotations.remove(UNREAD_ANNOTATIONS).as_deref());
@@ -189,7 +189,7 @@ fn prune_annotations(service: &mut Service, use_of: impl Fn(&str, Option<&Servic
     service.metadata.annotations = Some(annotations);
 }
 
-/// Cuts `value` at the first character that ends beyond `longest` bytes.
+/// Truncates `value` after the first character that ends beyond `longest` bytes.
 fn shorten(value: &mut String, longest: usize) {
     let end = beginning(value, longest).len();
     value.truncate(end);
@@ -202,9 +202,9 @@ fn beginning(text: &str, longest: usize) -> &str {
     end.and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
-/// Returns what is cached of ranges between commas. An item that is too long is cut, and remains invalid.
+/// Returns the cached form of a comma-separated list of ranges. An item that is too long is truncated, and remains invalid.
 ///
-/// A list that is too long is refused whatever it says. Its beginning is cached, with enough commas to show that it is too long.
+/// A list that is too long is refused. Only its beginning is cached, with enough commas to show that it is too long.
 fn cached_list(text: &str, longest: usize, most: usize) -> String {
     if text.len() > longest || text.split(',').nth(most).is_some() {
         return format!("{}{}", beginning(text, MAX_RANGE), ",".repeat(most));
@@ -213,10 +213,10 @@ fn cached_list(text: &str, longest: usize, most: usize) -> String {
     items.join(",")
 }
 
-/// The label that names the Service of an EndpointSlice.
+/// Label that names the Service of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Drops all of an EndpointSlice but its Service and digests of the names of its endpoints' Nodes.
+/// Removes all fields of an EndpointSlice but its Service and digests of the names of its endpoints' Nodes.
 pub fn prune_endpoint_slice(slice: &mut EndpointSlice) {
     slice.metadata.annotations = None;
     endpoint_digests::keep_digests(slice);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_with_a_load_balancer_keeps_what_is_read() {
+    fn a_service_with_a_load_balancer_keeps_fields_with_readers() {
         for before in [service("LoadBalancer", &[]), service("ClusterIP", &[FINALIZER])] {
             assert_eq!(before, pruned(&before));
         }
@@ -279,10 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_annotations_is_a_change_of_what_is_kept() {
+    fn every_change_of_annotations_changes_the_cached_service() {
         let base = [("r", "1234"), ("s", "x"), ("z", "unread")];
-        let kept = pruned(&annotated(&base));
-        assert_eq!(keys(&kept), [UNREAD_ANNOTATIONS, "r", "s"]);
+        let cached = pruned(&annotated(&base));
+        assert_eq!(keys(&cached), [UNREAD_ANNOTATIONS, "r", "s"]);
         for changed in [
             &[("r", "123"), ("s", "x"), ("z", "unread")][..],
             &[("r", "1234"), ("s", "xy"), ("z", "unread")],
@@ -293,7 +293,7 @@ mod tests {
             let changed = pruned(&annotated(changed));
             assert!(crate::controllers::service::needs_update::needs_update(
                 &LoadBalancerClasses::default(),
-                &kept,
+                &cached,
                 &changed
             ));
         }
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(keys(&pruned(&annotated(&[("r", "")]))), ["r"], "nothing was dropped");
     }
 
-    /// Returns about how many bytes a Service takes: its text, and what each text takes by itself.
+    /// Returns the approximate size of a Service in bytes: its texts, with the overhead of each.
     fn retained(service: &Service) -> usize {
         let spec = service.spec.clone().unwrap_or_default();
         let annotations = service.metadata.annotations.iter().flatten().flat_map(|(key, value)| [key, value]);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_users_do_not_decide_the_size_of_a_service() {
+    fn texts_of_users_do_not_determine_the_cached_size() {
         let fill = |prefix: &str| {
             let all = texts(2_900, |number| format!("{prefix}.example.com/k{number}"));
             annotated(
@@ -369,17 +369,17 @@ mod tests {
             let cached = pruned(&service);
             assert!(retained(&cached) < most, "{name}: {} bytes", retained(&cached));
             assert_eq!(cached.spec.as_ref().unwrap().selector, None, "{name}");
-            assert_eq!(cached, pruned(&cached), "{name}: once more");
+            assert_eq!(cached, pruned(&cached), "{name}: pruned twice");
         }
     }
 
     #[test]
-    fn a_list_is_kept_as_its_reader_understands_it() {
+    fn cached_list_is_valid_if_and_only_if_the_list_is() {
         let cached = |text: &str| cached_list(text, 100, 3);
         assert_eq!(cached(" 10.0.0.0/8 ,x,\n"), "10.0.0.0/8,x,");
-        assert_eq!(cached("a,b,c,d,e"), "a,b,c,d,e,,,", "too many, and it begins as before");
+        assert_eq!(cached("a,b,c,d,e"), "a,b,c,d,e,,,", "too many, with the same beginning");
         assert!(cached(&" ".repeat(101)).split(',').nth(3).is_some(), "too long");
-        assert_eq!(cached(&"é".repeat(40)), "é".repeat(33), "an item that is none remains none");
+        assert_eq!(cached(&"é".repeat(40)), "é".repeat(33), "an invalid item remains invalid");
         assert_eq!(cached(""), "");
     }
 
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_foreign_class_nothing_is_kept_but_the_class() {
+    fn a_service_of_a_foreign_class_keeps_only_the_class() {
         let mut foreign = annotated(&[("r", "1")]);
         foreign.spec.as_mut().unwrap().load_balancer_class = Some("example.com/lb".into());
         foreign = pruned(&foreign);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_slice_the_service_and_its_nodes_are_kept() {
+    fn an_endpoint_slice_keeps_its_service_and_nodes() {
         let endpoint = |node: Option<&str>| Endpoint {
             addresses: vec!["10.244.0.9".to_owned()],
             node_name: node.map(str::to_owned),
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_only_what_decides_is_kept() {
+    fn other_services_keep_type_and_finalizers() {
         let mut pruned = service("NodePort", &["other"]);
         prune(&mut pruned);
         assert_eq!(pruned.metadata.annotations, None);

@@ -1,4 +1,4 @@
-//! Reasons of the service controller's events. Upstream's words (`service/controller.go`).
+//! Reasons of the service controller's events, as in upstream's `service/controller.go`.
 
 pub(super) const ENSURING: &str = "EnsuringLoadBalancer";
 pub(super) const ENSURED: &str = "EnsuredLoadBalancer";
@@ -8,11 +8,11 @@ pub(super) const UPDATE_FAILED: &str = "UpdateLoadBalancerFailed";
 pub(super) const DELETING: &str = "DeletingLoadBalancer";
 pub(super) const DELETED: &str = "DeletedLoadBalancer";
 pub(super) const DELETE_FAILED: &str = "DeleteLoadBalancerFailed";
-/// Has no counterpart upstream.
+/// Reason without a counterpart upstream.
 pub(super) const WAITING_FOR_OTHER_MANAGER: &str = "WaitingForOtherManager";
-/// Has no counterpart upstream.
+/// Reason without a counterpart upstream.
 pub(super) const RESTORED: &str = "LoadBalancerStatusRestored";
-/// Has no counterpart upstream.
+/// Reason without a counterpart upstream.
 pub(super) const CHANGED: &str = "LoadBalancerStatusChanged";
 pub(super) const SYNC_FAILED: &str = "SyncLoadBalancerFailed";
 pub(super) const TYPE: &str = "Type";

@@ -1,8 +1,7 @@
-//! Reconciles one Service: reads the store, decides ([`super::plan`]), calls the provider, writes. Makes no decisions
-//! itself.
+//! Reconcile of one Service: reads the store, calls the provider, writes. [`super::plan`] makes all decisions.
 //!
-//! Runs in rounds: every round requests the next step from the plan until no work remains. A conflict means that the Service
-//! changed meanwhile: it is read again and planned again, without repeating a successful call of the provider.
+//! A reconcile runs in rounds: every round executes the next step of the plan until no work remains. After a conflict the
+//! Service is read and planned again, without repeating a successful call of the provider.
 
 use std::{
     fmt,
@@ -41,7 +40,7 @@ use crate::{
     },
 };
 
-/// Largest number of rounds of one reconcile; a Service that still conflicts then is retried with backoff.
+/// Maximum number of rounds of one reconcile. A Service that still conflicts afterwards is retried with backoff.
 pub(super) const MAX_ROUNDS: usize = 10;
 
 /// Result of one round.
@@ -49,9 +48,9 @@ pub(super) enum ServiceRoundResult {
     Done,
     /// Plan again, for the current Service.
     Replan,
-    /// As [`ServiceRoundResult::Replan`]; the load balancer has been given the hosts of now.
+    /// Plan again; the load balancer already has the current hosts.
     Applied,
-    /// Another writer removes what this one writes: wait so long.
+    /// Wait for this time, because another writer keeps removing the fields that this one writes.
     Later(Duration),
 }
 
@@ -63,9 +62,10 @@ pub(super) fn without_status(service: &Service) -> Arc<Service> {
     Arc::new(Service { status: None, ..service.clone() })
 }
 
+/// Controller that manages the load balancers of Services. Upstream: `Controller` of `controllers/service`.
 pub struct ServiceController {
     pub(super) context: ControllerContext,
-    /// Client for Services, which may carry 256 KiB of annotations without a reader.
+    /// Client for Services that drops fields without a reader, such as up to 256 KiB of annotations.
     pub(super) client: kube::Client,
     pub(super) services: InformerStore<Service>,
     pub(super) nodes: InformerStore<Node>,
@@ -79,11 +79,11 @@ pub struct ServiceController {
     pub(super) host_queue: ReconcileQueue<&'static str>,
     /// Never held across an await.
     pub(super) cache: Mutex<ServiceCache>,
-    /// Counts node changes that load balancers care about.
+    /// Number of node changes that require a sync of the nodes.
     pub(super) node_changes: AtomicU64,
-    /// Counts node changes that may move hosts in or out; there are more of these.
+    /// Number of node changes that may change hosts, which include those of `node_changes`.
     pub(super) host_changes: AtomicU64,
-    /// The server does not keep `status.conditions` (Kubernetes before 1.20): none is written for its own sake.
+    /// Flag that the server drops `status.conditions` (Kubernetes before 1.20). Conditions are then not written alone.
     pub(super) conditions_are_dropped: AtomicBool,
     pub(super) missing_right: MissingRight,
     /// Largest number of concurrent Services; `None` for no limit.
@@ -116,7 +116,7 @@ impl ServiceController {
         age.iter().for_each(|age| latency.observe(age.as_secs_f64()));
     }
 
-    /// Brings the load balancer of the Service at `key` to where it should be.
+    /// Reconciles the load balancer of the Service at `key`.
     pub(super) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> ReconcileResult {
         let node_changes = self.node_changes.load(Ordering::SeqCst);
         let host_changes = self.host_changes.load(Ordering::SeqCst);
@@ -124,10 +124,10 @@ impl ServiceController {
         let age = self.cache().end_node_sync(&key, self.context.clock.now());
         self.observe_node_sync(age);
         if self.node_changes.load(Ordering::SeqCst) != node_changes {
-            // The node sync may have looked while this Service still had the hosts of before.
+            // The node sync may have read the state of this Service before the new hosts were applied.
             self.node_queue.add_after(ALL_NODES, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
-        // It may have brought hosts of before, or left some out.
+        // This reconcile may have applied an outdated host list.
         if outcome != ReconcileResult::Done || self.host_changes.load(Ordering::SeqCst) != host_changes {
             self.host_queue.add_after(ALL_HOSTS, ReconcilePriority::Resync, COALESCING_DELAY);
         }
@@ -137,7 +137,7 @@ impl ServiceController {
     async fn reconcile_until_settled(&self, key: &ObjectKey) -> ReconcileResult {
         let mut service = match self.current(key).await {
             Ok(service) => service,
-            Err(failure) => return self.failed(key, None, &failure).await,
+            Err(failure) => return self.handle_failure(key, None, &failure).await,
         };
         let mut applied = false;
         for _ in 0..MAX_ROUNDS {
@@ -160,7 +160,7 @@ impl ServiceController {
                 },
                 Err(failure) => failure,
             };
-            return self.failed(key, service, &failure).await;
+            return self.handle_failure(key, service, &failure).await;
         }
         ReconcileResult::Failed("the Service kept changing while its load balancer was reconciled".to_owned())
     }
@@ -176,7 +176,7 @@ impl ServiceController {
             self.postpone_unread_change(key, service);
         }
         let wait = self.cache().begin_comparison(key, self.context.clock.now());
-        // An earlier failure or wait may have taken it out of the queue.
+        // An earlier failure or delay may have removed the key from the queue.
         wait.into_iter().for_each(|wait| self.queue.add_after(key.clone(), ReconcilePriority::Resync, wait));
         let decision = plan::decide(&self.classes, current.as_deref(), self.cache().get(key), &hosts.set, &labels);
         let service = match (&decision, current) {
@@ -190,9 +190,9 @@ impl ServiceController {
             (_, Some(service)) => service,
         };
         let result = match decision {
-            ServiceAction::HandOver => self.remove_finalizer_and_condition(key, service).await,
+            ServiceAction::HandOver => self.hand_over(key, service).await,
             ServiceAction::Cleanup => self.cleanup(key, service).await,
-            ServiceAction::Ensure(cause) => self.ensure(key, service, (&hosts, labels), cause).await,
+            ServiceAction::Ensure(reason) => self.ensure(key, service, (&hosts, labels), reason).await,
             ServiceAction::UpdateHosts => return self.update_hosts(key, service, (&hosts, labels)).await,
             ServiceAction::Publish(update) => self.publish(key, service, &update).await,
             ServiceAction::Restore(published) => self.restore(key, service, &published).await,
@@ -202,7 +202,7 @@ impl ServiceController {
         result.inspect_err(|failure| self.record_failure(failure, |error| events::sync_failed(service, error)))
     }
 
-    /// Records the event of a failure that users should hear of.
+    /// Records the event of a failure that concerns users.
     fn record_failure(&self, failure: &ServiceSyncError, event: impl FnOnce(&dyn fmt::Display) -> RecordedEvent) {
         if failure.is_reportable() {
             self.record(event(failure));
@@ -214,17 +214,17 @@ impl ServiceController {
         key: &ObjectKey,
         service: &mut Arc<Service>,
         (hosts, labels): (&LoadBalancerHosts, SelectedLabels),
-        cause: EnsureReason,
+        reason: EnsureReason,
     ) -> RoundResult {
         let before = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
         before.and_then(|old| change_event(&self.classes, &old, service)).into_iter().for_each(|change| {
             self.record(events::changed(service, change));
         });
         self.cache().mark_pending(key, service, LoadBalancerPhase::Ensuring);
-        if cause == EnsureReason::Changed {
+        if reason == EnsureReason::Changed {
             self.cache().forget_published(key);
         }
-        if cause != EnsureReason::Resync {
+        if reason != EnsureReason::Resync {
             self.record(events::ensuring(service));
         }
         if let Some(body) = status_patch::add_finalizer(&self.classes, service, self.context.clock.wall()) {
@@ -233,14 +233,14 @@ impl ServiceController {
         if hosts.nodes.is_empty() {
             self.record(events::unavailable(service));
         }
-        let update = match self.call_ensure(key, service, &hosts.nodes, cause).await {
+        let update = match self.call_ensure(key, service, &hosts.nodes, reason).await {
             Ok(status) => ServiceStatusUpdate { status: Some(status), phase: LoadBalancerPhase::Ready },
             Err(CloudError::ImplementedElsewhere) => {
                 ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::ImplementedElsewhere }
             }
             Err(error) => return Err(ServiceSyncError::Cloud { operation: "failed to ensure load balancer", error }),
         };
-        if cause != EnsureReason::Resync && update.phase == LoadBalancerPhase::Ready {
+        if reason != EnsureReason::Resync && update.phase == LoadBalancerPhase::Ready {
             self.record(events::ensured(service));
         }
         self.cache().mark_synced(key, (&hosts.set, labels), update);
@@ -291,8 +291,8 @@ impl ServiceController {
                 LoadBalancerPhase::Ready
             }
             Err(CloudError::ImplementedElsewhere) => LoadBalancerPhase::ImplementedElsewhere,
-            // Upstream: an update of a load balancer that is gone is no error.
-            Err(error) if self.is_gone(service, &error).await => LoadBalancerPhase::Ready,
+            // As upstream: an update of a deleted load balancer succeeds.
+            Err(error) if self.is_deleted(service, &error).await => LoadBalancerPhase::Ready,
             Err(error) => return Err(self.update_failed(key, service, hosts, error)),
         };
         self.cache().mark_synced(key, (&hosts.set, labels), ServiceStatusUpdate { status: None, phase });
@@ -310,10 +310,10 @@ impl ServiceController {
         result.map_err(CloudError::without_status)
     }
 
-    async fn is_gone(&self, service: &Service, error: &CloudError) -> bool {
-        let says_nothing =
+    async fn is_deleted(&self, service: &Service, error: &CloudError) -> bool {
+        let is_inconclusive =
             matches!(error, CloudError::RetryAfter { .. } | CloudError::NotLeader(_) | CloudError::Refused(_));
-        !says_nothing && matches!(self.balancer.get_load_balancer(&self.context.cluster_name, service).await, Ok(None))
+        !is_inconclusive && matches!(self.balancer.get_load_balancer(&self.context.cluster_name, service).await, Ok(None))
     }
 
     fn update_failed(
@@ -336,7 +336,7 @@ impl ServiceController {
     async fn cleanup(&self, key: &ObjectKey, service: &mut Arc<Service>) -> RoundResult {
         let cached = self.cache().get(key).map(|applied| Arc::clone(&applied.service));
         let (handed_over, was_cached) = (is_handed_over(&self.classes, service), cached.is_some());
-        // Without the finalizer the store may hold but a stub of a Service that is none of ours any more.
+        // Without our finalizer the informer prunes the Service to a stub, so the cached copy is used.
         let cached = cached.filter(|_| !self.classes.has_finalizer(service) || handed_over);
         let subject = cached.unwrap_or_else(|| if handed_over { without_status(service) } else { Arc::clone(service) });
         self.cache().set_phase(key, LoadBalancerPhase::Deleting);
@@ -353,21 +353,21 @@ impl ServiceController {
         }
         let is_own = was_cached || owns_finalizer(&self.classes, service);
         if handed_over && !exists && !is_own && !is_being_deleted(service) {
-            // Nothing shows that the finalizer is ours rather than that of the component that implements the class.
+            // The finalizer may belong to the component that implements the class.
             return Ok(ServiceRoundResult::Done);
         }
-        let announced = exists || (self.classes.has_finalizer(service) && !handed_over);
+        let is_reported = exists || (self.classes.has_finalizer(service) && !handed_over);
         let is_elsewhere = self.classes.is_elsewhere(service);
         let release = if is_elsewhere { status_patch::remove_finalizer_and_condition } else { status_patch::clean };
         self.release(key, release(&self.classes, service)).await?;
-        if announced {
+        if is_reported {
             self.record(events::deleted(service));
         }
         self.cache().forget(key);
         Ok(ServiceRoundResult::Done)
     }
 
-    /// Takes the Service's marks off, unless it is gone.
+    /// Sends the patch that removes our fields from the Service, if there is one. A deleted Service is a success.
     async fn release(&self, key: &ObjectKey, body: Option<Value>) -> SyncResult<()> {
         let Some(body) = body else { return Ok(()) };
         match self.patch(key, body, "failed to remove load balancer cleanup finalizer").await {
@@ -376,8 +376,8 @@ impl ServiceController {
         }
     }
 
-    /// Leaves the Service to another manager, with all that there is of it.
-    async fn remove_finalizer_and_condition(&self, key: &ObjectKey, service: &Service) -> RoundResult {
+    /// Hands the Service over to another manager: removes our finalizer and keeps the load balancer and the status.
+    async fn hand_over(&self, key: &ObjectKey, service: &Service) -> RoundResult {
         self.release(key, status_patch::remove_finalizer(&self.classes, service)).await?;
         self.cache().forget(key);
         Ok(ServiceRoundResult::Done)

@@ -1,8 +1,8 @@
-//! Restores what another writer removes from a settled Service: the finalizer, the addresses and the condition.
+//! Restoration of the finalizer, the addresses and the condition that another writer removes from a settled Service.
 //!
-//! In: the Service from the watch, and our part of it as the server answered. Out: one patch that adds what is missing, at once for the
-//! first removal and after growing pauses for the next ones, so that two writers do not overwrite each other in a loop. Additions are
-//! kept and reported once. Upstream restores nothing.
+//! In: the Service from the watch, and our part of it as the server returned it. Out: one patch that adds the missing parts, immediately
+//! for the first removal and after growing pauses for the next ones, so that two writers do not overwrite each other in a loop.
+//! Additions are kept and reported once. Upstream restores nothing.
 
 use std::sync::Arc;
 
@@ -21,14 +21,15 @@ use crate::{
 
 impl ServiceController {
     /// Returns a priority if an update shows that another writer changed a field of a settled Service.
-    pub(super) fn on_stripped(&self, key: &ObjectKey, new: &Service) -> Option<ReconcilePriority> {
+    pub(super) fn priority_of_removal(&self, key: &ObjectKey, new: &Service) -> Option<ReconcilePriority> {
         let cache = self.cache();
         let applied = cache.get(key).filter(|applied| applied.service.metadata.uid == new.metadata.uid)?;
         plan::after_other_writer(&self.classes, new, applied).map(|_| ReconcilePriority::UserChange)
     }
 
-    /// Returns `true` if the configuration lets `desired` addresses be written: without a change since they were `published`, another
-    /// writer has removed what is missing.
+    /// Returns `true` if the configuration allows a write of the `desired` addresses.
+    ///
+    /// If they are the `published` ones, another writer has removed the missing ones.
     pub(super) fn may_write_addresses(&self, desired: &LoadBalancerStatus, published: Option<&LoadBalancerStatus>) -> bool {
         self.balancer.reverts_external_changes()
             || published.is_none_or(|published| !status_patch::lists_same(published, desired))

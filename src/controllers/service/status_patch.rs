@@ -1,4 +1,4 @@
-//! Patches of a Service: one patch of its status subresource for finalizer, ingress and condition together. Pure.
+//! Patches of a Service's status subresource, each with finalizer, ingress and condition together. Pure.
 //!
 //! Upstream (`service/helpers`) sends strategic merge patches; these are JSON merge patches with `resourceVersion`, because
 //! a server without `status.conditions` in its schema rejects a strategic merge of it. Lists are sent whole, and the version
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::conditions::{self, LoadBalancerPhase};
 use crate::cloud_provider::load_balancer_class::LoadBalancerClasses;
 
-/// Returns the patch that adds the finalizer, in place of those of other classes that this manager serves; `None` if no
+/// Returns the patch that adds the finalizer, and removes those of other classes that this manager serves; `None` if no
 /// change is needed.
 pub fn add_finalizer(classes: &LoadBalancerClasses, service: &Service, now: Timestamp) -> Option<Value> {
     let finalizers = missing_finalizer(classes, service)?;
@@ -21,7 +21,7 @@ pub fn add_finalizer(classes: &LoadBalancerClasses, service: &Service, now: Time
     Some(body)
 }
 
-/// Returns `true` if [`add_finalizer`] has anything to add.
+/// Returns `true` if [`add_finalizer`] would return a patch.
 pub fn lacks_finalizer(classes: &LoadBalancerClasses, service: &Service) -> bool {
     missing_finalizer(classes, service).is_some()
 }
@@ -34,15 +34,15 @@ fn missing_finalizer<'a>(classes: &'a LoadBalancerClasses, service: &'a Service)
     (own != [required]).then(|| others.into_iter().chain([required]).collect())
 }
 
-/// Returns `true` if [`publish`] has anything to write.
+/// Returns `true` if [`publish`] would return a patch.
 pub fn needs_publish(service: &Service, status: Option<&LoadBalancerStatus>, phase: &LoadBalancerPhase) -> bool {
     status.is_some_and(|status| !is_published(service, status)) || phase.needs_write(conditions::current(service))
 }
 
 /// Returns the addresses that `service` must list for `desired`.
 ///
-/// `published` are those that this process wrote before; the other listed addresses are of other writers and are kept. Without
-/// `published` only `desired` are listed, as upstream writes them.
+/// `published` are the addresses that this process wrote before; all others belong to other writers and are kept. Without
+/// `published`, only the `desired` addresses are listed, as upstream does.
 pub fn addresses(
     service: &Service,
     desired: &LoadBalancerStatus,
@@ -55,14 +55,15 @@ pub fn addresses(
     LoadBalancerStatus { ingress: Some(retained.chain(missing).cloned().collect()) }
 }
 
-/// Returns what `service`, as the server has it after [`addresses`] were `written`, lists for `desired`: all entries but those of
-/// other writers. An admission policy may have changed ours.
+/// Returns our entries in `service` as the server returned it after the [`addresses`] in `written` were sent for `desired`.
+///
+/// These are all entries but those of other writers, because an admission policy may have changed ours.
 pub fn own_addresses(service: &Service, desired: &LoadBalancerStatus, written: &LoadBalancerStatus) -> LoadBalancerStatus {
     let is_foreign = |entry: &LoadBalancerIngress| lists(written, entry) && !lists(desired, entry);
     LoadBalancerStatus { ingress: Some(ingress(service).iter().filter(|entry| !is_foreign(entry)).cloned().collect()) }
 }
 
-/// Returns `true` if `service` lists an entry that is not `published` in this form.
+/// Returns `true` if `service` lists an entry that differs from all `published` ones.
 pub fn has_additions(service: &Service, published: &LoadBalancerStatus) -> bool {
     !ingress(service).iter().all(|entry| entries(published).iter().any(|own| is_same(entry, own)))
 }
@@ -97,23 +98,23 @@ fn status_body(service: &Service, status: Option<&LoadBalancerStatus>, phase: &L
     body
 }
 
-/// Returns the patch that writes `stage` and publishes `status`, if the provider returned one; `None` if no write is needed.
+/// Returns the patch that writes `phase`, and `status` if the provider returned one; `None` if no write is needed.
 pub fn publish(
     service: &Service,
     status: Option<&LoadBalancerStatus>,
-    stage: &LoadBalancerPhase,
+    phase: &LoadBalancerPhase,
     now: Timestamp,
 ) -> Option<Value> {
-    needs_publish(service, status, stage).then(|| status_body(service, status, stage, now))
+    needs_publish(service, status, phase).then(|| status_body(service, status, phase, now))
 }
 
-/// Returns the patch that removes every trace of a deleted load balancer; `None` if there is none.
+/// Returns the patch that removes finalizer, condition and addresses of a deleted load balancer; `None` if there are none.
 pub fn clean(classes: &LoadBalancerClasses, service: &Service) -> Option<Value> {
-    let marks = remove_finalizer_and_condition(classes, service);
+    let patch = remove_finalizer_and_condition(classes, service);
     if ingress(service).is_empty() {
-        return marks;
+        return patch;
     }
-    let mut body = marks.unwrap_or_else(|| body(service));
+    let mut body = patch.unwrap_or_else(|| body(service));
     body["status"]["loadBalancer"] = json!({ "ingress": null });
     Some(body)
 }
@@ -145,8 +146,8 @@ fn body(service: &Service) -> Value {
     json!({ "metadata": { "resourceVersion": service.metadata.resource_version } })
 }
 
-fn set_condition(body: &mut Value, service: &Service, stage: &LoadBalancerPhase, now: Timestamp) {
-    let condition = stage.condition(conditions::current(service), service.metadata.generation, now);
+fn set_condition(body: &mut Value, service: &Service, phase: &LoadBalancerPhase, now: Timestamp) {
+    let condition = phase.condition(conditions::current(service), service.metadata.generation, now);
     body["status"]["conditions"] = json!(conditions::all_with(service, Some(condition)));
 }
 
@@ -167,7 +168,7 @@ fn lists(status: &LoadBalancerStatus, entry: &LoadBalancerIngress) -> bool {
     has_address(entries(status), entry)
 }
 
-/// Returns `true` if one of `entries` has the address of `entry`, whatever else it says of it, such as a host name.
+/// Returns `true` if one of `entries` has the address of `entry`. Other fields, such as the host name, may differ.
 fn has_address(entries: &[LoadBalancerIngress], entry: &LoadBalancerIngress) -> bool {
     entries.iter().any(|other| address(other) == address(entry))
 }
@@ -183,7 +184,7 @@ pub fn is_published(service: &Service, status: &LoadBalancerStatus) -> bool {
     old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_same(old, new))
 }
 
-/// Returns `true` if `old` equals `new` in all fields that `new` sets. The server fills in `ipMode`, for example.
+/// Returns `true` if `old` equals `new` in all fields that `new` sets. The server sets `ipMode`, for example.
 fn is_same(old: &LoadBalancerIngress, new: &LoadBalancerIngress) -> bool {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     text(&old.ip) == text(&new.ip)
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_finalizer_is_added_once_beside_others() {
+    fn the_finalizer_is_added_once_next_to_others() {
         let body = add_finalizer(&upstream(), &service(&["other"], &[]), NOW).unwrap();
         assert_eq!(body["metadata"], json!({ "resourceVersion": "7", "finalizers": ["other", FINALIZER] }));
         assert_eq!(body["status"]["conditions"][0]["reason"], "Ensuring");
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_taken_out_in_one_patch() {
+    fn cleanup_is_one_patch() {
         let body = clean(&upstream(), &service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
         assert_eq!(body["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(body["status"], json!({ "loadBalancer": { "ingress": null } }));
@@ -239,26 +240,30 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_somebody_else_stay() {
+    fn hand_over_keeps_foreign_addresses() {
         let body = remove_finalizer_and_condition(&upstream(), &service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
         assert_eq!((&body["metadata"]["finalizers"], &body["status"]), (&json!(["other"]), &Value::Null));
         assert_eq!(remove_finalizer_and_condition(&upstream(), &service(&["other"], &["1.2.3.4"])), None);
     }
 
     #[test]
-    fn only_the_own_finalizer_is_put_on_and_taken_off() {
+    fn only_the_own_finalizer_is_added_and_removed() {
         const OURS: &str = "load-balancer-cleanup.example.com/azure";
         let both = LoadBalancerClasses::new(Some("example.com/azure"), true).unwrap();
         let mut of_class = service(&["other", FINALIZER], &[]);
         of_class.spec.get_or_insert_default().load_balancer_class = Some("example.com/azure".to_owned());
         let body = add_finalizer(&both, &of_class, NOW).unwrap();
-        assert_eq!(body["metadata"]["finalizers"], json!(["other", OURS]), "upstream's says that it has no class");
+        assert_eq!(
+            body["metadata"]["finalizers"],
+            json!(["other", OURS]),
+            "upstream's finalizer is for Services without a class"
+        );
         of_class.metadata.finalizers = Some(vec![OURS.to_owned()]);
         assert_eq!(add_finalizer(&both, &of_class, NOW), None);
         let own = LoadBalancerClasses::new(Some("example.com/azure"), false).unwrap();
-        let held = service(&[FINALIZER, OURS], &["1.2.3.4"]);
+        let shared = service(&[FINALIZER, OURS], &["1.2.3.4"]);
         for (classes, rest) in [(&own, json!([FINALIZER])), (&upstream(), json!([OURS])), (&both, json!([]))] {
-            let body = remove_finalizer(classes, &held).unwrap();
+            let body = remove_finalizer(classes, &shared).unwrap();
             assert_eq!((&body["metadata"]["finalizers"], &body["status"]), (&rest, &Value::Null));
         }
         assert_eq!(remove_finalizer(&own, &service(&[FINALIZER], &["1.2.3.4"])), None);
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_fills_in_is_no_difference() {
+    fn defaults_of_the_server_are_not_a_difference() {
         let mut old = service(&[FINALIZER], &["1.2.3.4"]);
         let ingress = old.status.as_mut().and_then(|s| s.load_balancer.as_mut()).and_then(|l| l.ingress.as_mut()).unwrap();
         ingress[0].ip_mode = Some("VIP".into());
@@ -316,15 +321,15 @@ mod tests {
 
     #[test]
     fn addresses_that_the_server_changed_are_not_restored() {
-        let answered = service(&[], &["9.9.9.9", "3.3.3.3"]);
-        let own = own_addresses(&answered, &status(&["1.1.1.1"]), &status(&["9.9.9.9", "1.1.1.1"]));
+        let returned = service(&[], &["9.9.9.9", "3.3.3.3"]);
+        let own = own_addresses(&returned, &status(&["1.1.1.1"]), &status(&["9.9.9.9", "1.1.1.1"]));
         assert_eq!(own, status(&["3.3.3.3"]), "a policy replaced ours, and another writer's address was kept");
-        assert_eq!(addresses(&answered, &own, Some(&own)), status(&["9.9.9.9", "3.3.3.3"]));
+        assert_eq!(addresses(&returned, &own, Some(&own)), status(&["9.9.9.9", "3.3.3.3"]));
         assert!(lists_same(&own, &status(&["3.3.3.3"])) && !lists_same(&own, &status(&["1.1.1.1", "3.3.3.3"])));
     }
 
     #[test]
-    fn a_failure_is_written_alone() {
+    fn a_failure_is_written_without_addresses() {
         let body = publish(&service(&[], &[]), None, &LoadBalancerPhase::Failed("no quota".into()), NOW).unwrap();
         assert_eq!(body["status"]["conditions"][0]["message"], "no quota");
         assert!(body["status"].get("loadBalancer").is_none());

@@ -1,6 +1,6 @@
-//! Plans what the service controller would write now: the cloud's documents, then objects of the API server.
+//! Plan of the writes that the service controller would send now: the cloud's documents, then objects of the API server.
 //!
-//! In: Services, decided on as by a process that begins now. Out: a [`WritePlan`]: the cloud's part, then patches of Services.
+//! In: Services, planned as by a process that has just started. Out: a [`WritePlan`]: the cloud's part, then patches of Services.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl ServiceController {
-    /// Plans for the Services of `scope` together.
+    /// Plans for all Services of `scope` together.
     pub(super) async fn write_plan(&self, scope: &ServiceScope) -> CloudResult<WritePlan> {
         let hosts = self.hosts();
         let mut services = self.services.list();
@@ -41,11 +41,11 @@ impl ServiceController {
                 ServiceAction::Cleanup => demand.to_delete.push(service),
                 ServiceAction::Wait(finalizer) => {
                     let key = ObjectKey::of(service.as_ref());
-                    patches.later.insert(format!("Service {key}: when another manager has taken {finalizer} off"));
+                    patches.later.insert(format!("Service {key}: after another manager has removed {finalizer}"));
                 }
                 ServiceAction::HandOver => {
                     let body = status_patch::remove_finalizer(&self.classes, &service);
-                    let reason = "another manager is at work on it";
+                    let reason = "remove the finalizer: another manager serves it";
                     patches.writes.extend(body.map(|body| PlannedWrite::patch("service", path(&service), reason, body)));
                 }
                 _ => {}
@@ -63,7 +63,7 @@ impl ServiceController {
     /// Plans the removal of finalizer, addresses and condition.
     fn plan_release(&self, subject: &Arc<Service>, planned: &ServicesPlan, plan: &mut WritePlan) {
         let key = ObjectKey::of(subject.as_ref());
-        if planned.unknown.contains(&key.to_string()) {
+        if planned.unread.contains(&key.to_string()) {
             return;
         }
         let Some(service) = self.services.get(&key) else { return };
@@ -73,12 +73,12 @@ impl ServiceController {
         }
         let release = if handed_over { status_patch::remove_finalizer_and_condition } else { status_patch::clean };
         let body = release(&self.classes, &service);
-        let reason = "its load balancer is gone";
+        let reason = "remove finalizer and status: its load balancer is deleted";
         plan.writes.extend(body.map(|body| PlannedWrite::patch("service", path(&service), reason, body)));
     }
 }
 
-/// Plans the finalizer, then the addresses or why there are none.
+/// Plans the finalizer, then the addresses or the condition with the reason why there are none.
 fn plan_status(
     classes: &LoadBalancerClasses,
     service: &Arc<Service>,
@@ -88,17 +88,17 @@ fn plan_status(
 ) {
     let key = ObjectKey::of(service.as_ref()).to_string();
     let patch = |reason: &str, body| PlannedWrite::patch("service", path(service), reason, body).on_behalf_of(&key);
-    if planned.unknown.contains(&key) {
+    if planned.unread.contains(&key) {
         return;
     }
     let finalizer = status_patch::add_finalizer(classes, service, now);
-    // With the finalizer comes a condition, which is brought up to date.
+    // The patch that adds the finalizer also adds a condition, which the next patch must update.
     let has_finalizer = finalizer.is_none();
     plan.writes.extend(finalizer.map(|body| patch("add the finalizer", body)));
     if let Some(error) = planned.refused.get(&key) {
         let failure = ServiceSyncError::Cloud { operation: "failed to ensure load balancer", error: error.clone() };
         let body = failure.response().phase.and_then(|phase| status_patch::publish(service, None, &phase, now));
-        return plan.writes.extend(body.map(|body| patch("say in its condition why it is refused", body)));
+        return plan.writes.extend(body.map(|body| patch("write the reason of the refusal into its condition", body)));
     }
     let Some(status) = planned.statuses.get(&key) else {
         plan.later.insert(format!("Service {key}: its status, when its addresses are known"));
@@ -109,7 +109,7 @@ fn plan_status(
     plan.writes.extend(body.map(|body| patch(&publish_reason(service, status), body)));
 }
 
-/// Returns the reason of the patch of the status. An address that leaves is not served any more.
+/// Returns the reason for the patch of the status. It names addresses that the patch removes, because they are served no more.
 fn publish_reason(service: &Service, desired: &LoadBalancerStatus) -> String {
     match status_patch::removed_addresses(service, desired).as_slice() {
         [] => "publish its addresses".to_owned(),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_leave_the_status_are_named() {
+    fn reason_names_the_addresses_that_the_patch_removes() {
         let mut service = Service::default();
         service.metadata.namespace = Some("default".to_owned());
         service.metadata.name = Some("web".to_owned());

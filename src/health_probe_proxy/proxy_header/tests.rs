@@ -10,7 +10,7 @@ fn present(length: usize, source: &str) -> ProxyHeader {
 }
 
 #[test]
-fn lines() {
+fn text_headers_are_parsed() {
     let malformed = ProxyHeader::Malformed("the line does not name a family, two addresses and two ports");
     for (bytes, expected) in [
         ("", ProxyHeader::Incomplete),
@@ -37,11 +37,11 @@ fn lines() {
     let endless = format!("PROXY UNKNOWN{}", " ".repeat(200));
     assert_eq!(parse(&endless.as_bytes()[..106]), ProxyHeader::Incomplete);
     assert_eq!(parse(endless.as_bytes()), ProxyHeader::Malformed("the line does not end"));
-    assert_eq!(parse(b"PROXY \xff\r\n"), ProxyHeader::Malformed("the line is no text"));
+    assert_eq!(parse(b"PROXY \xff\r\n"), ProxyHeader::Malformed("the line is not valid UTF-8"));
 }
 
 #[test]
-fn binary_headers() {
+fn binary_headers_are_parsed() {
     let ipv4 = [&[1, 2, 3, 4][..], &[5, 6, 7, 8], &[0, 80, 40, 116]].concat();
     let ipv6 = [&[0xfd; 16][..], &[0; 16], &[0, 80, 40, 116]].concat();
     // Azure adds the number of the private endpoint (type 0xEE).

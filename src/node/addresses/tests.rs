@@ -11,13 +11,13 @@ type Lines = &'static [&'static str];
 
 /// Upstream: `GetNodeAddressesFromNodeIP` in `node/helpers/address_test.go`.
 #[test]
-fn provided_node_ips() {
+fn provided_node_ips_come_first() {
     #[rustfmt::skip]
     let cases: &[(&str, &str, Lines, Option<Lines>)] = &[
         ("single internal", "10.1.1.1",
             &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname host"],
             Some(&["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname host"])),
-        ("external given", "55.55.55.55",
+        ("external requested", "55.55.55.55",
             &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname host"],
             Some(&["ExternalIP 55.55.55.55", "InternalIP 10.1.1.1", "Hostname host"])),
         ("same address internal and external", "10.1.1.1",
@@ -31,7 +31,7 @@ fn provided_node_ips() {
             Some(&["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname host"])),
         ("unknown address", "10.1.1.3", &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55"], None),
         ("no addresses", "10.1.1.3", &[], None),
-        ("nothing given", " ", &["InternalIP 10.1.1.3", "InternalIP 10.1.1.1"],
+        ("empty annotation", " ", &["InternalIP 10.1.1.3", "InternalIP 10.1.1.1"],
             Some(&["InternalIP 10.1.1.3", "InternalIP 10.1.1.1"])),
         ("spaces", " fc01::1, 10.1.1.1", &["InternalIP 10.1.1.1", "InternalIP fc01::1"],
             Some(&["InternalIP fc01::1", "InternalIP 10.1.1.1"])),
@@ -43,7 +43,7 @@ fn provided_node_ips() {
         ("dual, cloud has IPv4 first", "10.1.1.1,fc01:1234::5678",
             &["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname host"],
             Some(&["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname host"])),
-        ("dual, IPv6 wanted first", "fc01:1234::5678,10.1.1.1",
+        ("dual, IPv6 requested first", "fc01:1234::5678,10.1.1.1",
             &["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname host"],
             Some(&["InternalIP fc01:1234::5678", "InternalIP 10.1.1.1", "Hostname host"])),
         ("dual, several of each", "10.1.1.1,fc01:1234::5678",
@@ -56,19 +56,21 @@ fn provided_node_ips() {
             &["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "ExternalIP 55.55.55.55", "ExternalIP 2600::1", "Hostname host"],
             Some(&["InternalIP 10.1.1.1", "ExternalIP 2600::1", "Hostname host"])),
     ];
-    for (name, annotation, given, expected) in cases {
-        let got = changed(&with_provided_ip(annotation), &cloud(given));
+    for (name, annotation, reported, expected) in cases {
+        let result = changed(&with_provided_ip(annotation), &cloud(reported));
         match expected {
-            Some(expected) => assert_eq!(got, Ok(Some(list(expected))), "{name}"),
-            None if given.is_empty() => assert!(check(&with_provided_ip(annotation), &cloud(given)).is_err(), "{name}"),
-            None => assert!(matches!(got, Err(NodeAddressError::NotOfCloud(..))), "{name}: {got:?}"),
+            Some(expected) => assert_eq!(result, Ok(Some(list(expected))), "{name}"),
+            None if reported.is_empty() => {
+                assert!(check(&with_provided_ip(annotation), &cloud(reported)).is_err(), "{name}")
+            }
+            None => assert!(matches!(result, Err(NodeAddressError::NotOfCloud(..))), "{name}: {result:?}"),
         }
     }
 }
 
 #[test]
 fn malformed_annotations_name_the_accepted_values() {
-    let given = cloud(&["InternalIP 10.1.1.1", "InternalIP fc01::1"]);
+    let reported = cloud(&["InternalIP 10.1.1.1", "InternalIP fc01::1"]);
     for annotation in [
         "invalid-ip",
         ",",
@@ -79,7 +81,7 @@ fn malformed_annotations_name_the_accepted_values() {
         "10.1.1.1,fc01::1,10.1.1.2",
         "10.1.1.1,",
     ] {
-        let error = check(&with_provided_ip(annotation), &given).unwrap_err();
+        let error = check(&with_provided_ip(annotation), &reported).unwrap_err();
         assert_eq!(error, NodeAddressError::Malformed(annotation.into()));
         assert!(error.to_string().contains("--node-ip"), "{error}");
     }
@@ -87,7 +89,7 @@ fn malformed_annotations_name_the_accepted_values() {
 
 /// Upstream: `TestNodeAddressesChangeDetected`, and the quirk of its map.
 #[test]
-fn changes_are_found_in_the_lists_themselves() {
+fn changes_are_found_by_comparing_lists() {
     #[rustfmt::skip]
     let cases: &[(&str, Lines, Lines, bool)] = &[
         ("equal", &["InternalIP 10.0.0.1", "ExternalIP 1.1.1.1"], &["InternalIP 10.0.0.1", "ExternalIP 1.1.1.1"], false),
@@ -98,7 +100,7 @@ fn changes_are_found_in_the_lists_themselves() {
         ("several of one type, equal", &["InternalIP 10.0.0.1", "InternalIP fc01::1"], &["InternalIP 10.0.0.1", "InternalIP fc01::1"], false),
         ("several of one type, first changed", &["InternalIP 10.0.0.1", "InternalIP fc01::1"], &["InternalIP 10.0.0.2", "InternalIP fc01::1"], true),
         ("order", &["InternalIP 10.0.0.1", "InternalIP fc01::1"], &["InternalIP fc01::1", "InternalIP 10.0.0.1"], true),
-        ("the cloud tells none", &["InternalIP 10.0.0.1"], &[], false),
+        ("the cloud reports none", &["InternalIP 10.0.0.1"], &[], false),
     ];
     for (name, old, new, expected) in cases {
         let node = node("n").with(|n| status(n).addresses = Some(list(old)));
@@ -108,7 +110,7 @@ fn changes_are_found_in_the_lists_themselves() {
 
 /// Upstream: `Test_syncNode`, "node initialized with hostname" and "cloud provider missing hostname".
 #[test]
-fn host_names() {
+fn kubelets_host_name_is_kept_unless_the_cloud_has_one() {
     let node = node("n").with(|n| status(n).addresses = Some(list(&["Hostname own", "InternalIP 10.9.9.9"])));
     assert_eq!(
         changed(&node, &cloud(&["Hostname cloud", "InternalIP 10.0.0.1"])).unwrap(),

@@ -1,7 +1,7 @@
-//! `acr-credential-provider`: with what the kubelet pulls an image from Azure Container Registry.
+//! `acr-credential-provider`: credentials with which the kubelet pulls an image from Azure Container Registry.
 //!
-//! In: azure.json, flags, and the kubelet's request for one image. Out: the kubelet's response, or what to mend. Nothing is kept, and
-//! nothing but the answer holds a secret. Upstream: `cmd/acr-credential-provider`, `pkg/credentialprovider` of cloud-provider-azure;
+//! In: azure.json, flags, and the kubelet's request for one image. Out: the response for the kubelet, or a remedy. Nothing is stored, and
+//! only the response contains a secret. Upstream: `cmd/acr-credential-provider`, `pkg/credentialprovider` of cloud-provider-azure;
 //! the protocol is `k8s.io/kubelet/pkg/apis/credentialprovider/v1`.
 //!
 //! ```text

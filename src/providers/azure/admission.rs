@@ -1,8 +1,8 @@
-//! Webhooks. `service-validator` reports at once to the author of a Service what Azure's load balancers would report later;
-//! `pv-labeler` returns the locations of disks ([`disk`]).
+//! Webhooks. `service-validator` reports errors to the author of a Service immediately, instead of later in events; `pv-labeler`
+//! returns the locations of disks ([`disk`]).
 //!
-//! In: a Service about to be written, and the configuration in use. Out: warnings, or a refusal with all errors. The
-//! planner's own parser decides ([`decide`]); no request is sent for Services, and nothing is written.
+//! In: a Service before it is written, and the current configuration. Out: warnings, or a refusal with all errors. The planner's own
+//! parser decides ([`decide`]). For Services, no request is sent and nothing is written.
 
 mod decide;
 mod disk;
@@ -22,7 +22,7 @@ pub const SERVICE_VALIDATOR: &str = "service-validator";
 /// Path of the webhook.
 pub const SERVICE_VALIDATOR_PATH: &str = "/validate-v1-service";
 
-/// The webhook, on whatever configuration is at work.
+/// Webhook that validates Services with the current configuration.
 pub(super) struct ServiceValidator {
     pub(super) session: Arc<ArcSwapOption<Session>>,
     pub(super) cluster: String,

@@ -1,7 +1,7 @@
-//! Azure Resource Manager (ARM): the one path on which requests leave.
+//! Client of Azure Resource Manager (ARM): the only path for requests to Azure's management API.
 //!
-//! In: typed documents and ids of [`super::model`]. Out: typed documents, or an `ArmError` classed by the caller's next move. Knows no
-//! Kubernetes. Every request passes the [`budget`], which knows what is left of ARM's quotas and who is more urgent.
+//! In: typed documents and IDs of [`super::model`]. Out: typed documents, or an `ArmError` whose class selects the caller's next step.
+//! Independent of Kubernetes. Every request passes the [`budget`], which tracks the remaining quotas of ARM and orders requests by urgency.
 
 mod answer;
 pub mod batch;

@@ -1,12 +1,12 @@
-//! Clouds and credentials: which endpoints, and tokens for them.
+//! Clouds and credentials: endpoints, and tokens for them.
 //!
 //! In: the configuration and the environment. Out: an [`ArmConnection`]: the [`CloudEndpoints`] and its [`ArmCredentials`],
-//! which are sources of tokens that are cached, refreshed ahead of their end, and fetched once however many wait.
+//! sources of tokens that are cached, refreshed before they expire, and fetched once for all waiting callers.
 //!
 //! ```text
 //! config + environment ─ cloud (+ /metadata/endpoints) ─► CloudEndpoints
 //!                      └ credential_config ─► entra | managed_identity | data_plane | key_vault ─ token::CachedTokens ─► TokenSource
-//!                                        └ all through one transport::ArmTransport (reqwest_transport: the real one)
+//!                                        └ all through one transport::ArmTransport (reqwest_transport over TCP and TLS)
 //! ```
 
 mod assertion;

@@ -1,4 +1,4 @@
-//! What a configuration needs: permissions in Azure, and fields without which Services or routes are refused. Pure.
+//! Requirements of a configuration: permissions in Azure, and fields without which Services or routes are refused. Pure.
 //!
 //! In: a configuration. Out: permissions with their scopes, warnings, and the kinds that are watched because of it.
 

@@ -1,6 +1,6 @@
 //! `azure.json`: every field once, decoded, overridden by the environment, merged and checked. Pure.
 //!
-//! In: text. Out: an [`AzureConfig`] and what is strange about it, or findings that name the field and what it accepts.
+//! In: text. Out: an [`AzureConfig`] and warnings, or findings that name the field and the accepted values.
 //!
 //! `document` (text to tree) → `decode` (tree to fields, with `fields`, `values`, `choices`, `objects`) → `environment` → `validate`;
 //! `merge` puts them in order, and `check` shows the result. Texts come from [`super::config_source`].

@@ -52,7 +52,7 @@ fn lines(findings: &[ConfigFinding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Reads a configuration, as often as one likes.
+/// Loader of a configuration. May be called repeatedly.
 #[derive(Clone)]
 pub struct ConfigLoader {
     pub source: ConfigSource,
@@ -72,7 +72,7 @@ impl ConfigLoader {
         merge(texts, &self.environment, self.is_strict).map_err(ConfigLoadError::Invalid)
     }
 
-    /// Reads the texts that count; the Secret only when the file does not exclude it.
+    /// Reads the file and, unless the file excludes it, the Secret.
     pub async fn texts(&self) -> Result<ConfigTexts, ConfigLoadError> {
         let file =
             match &self.source.file {
@@ -114,15 +114,15 @@ fn secret_error(at: &SecretRef, error: &kube::Error) -> ConfigLoadError {
             "{at} may not be read; permit it with a Role in {namespace} and a RoleBinding to this program's ServiceAccount: \
              apiGroups [\"\"], resources [secrets], resourceNames [{name}], verbs [get]"
         )),
-        // Its text quotes the answer, which holds the Secret.
+        // The error quotes the response, which holds the Secret.
         kube::Error::SerdeError(_) => {
-            ConfigLoadError::Unavailable(format!("{at} could not be read: the answer is no Secret"))
+            ConfigLoadError::Unavailable(format!("{at} could not be read: the response is not a Secret"))
         }
         error => ConfigLoadError::Unavailable(format!("{at} could not be read: {error}")),
     }
 }
 
-/// Returns the text at the key. The error names the keys that there are, never what they hold.
+/// Returns the text at the key. The error names the existing keys, never their values.
 fn text_in(secret: &Secret, at: &SecretRef) -> Result<String, String> {
     let data = secret.data.as_ref();
     let found = data.and_then(|data| data.get(&at.key)).filter(|bytes| !bytes.0.is_empty());
@@ -137,15 +137,15 @@ fn text_in(secret: &Secret, at: &SecretRef) -> Result<String, String> {
     text.map_err(|_| format!("{at}: the key {} holds something else than UTF-8 text", at.key))
 }
 
-/// Returns the text of a file, without what is beyond the longest text.
+/// Returns the text of a file, truncated beyond the maximum length.
 ///
 /// # Errors
 ///
-/// The problem with the file, without its path.
+/// Returns the problem with the file, without its path.
 pub async fn read_text(path: &Path) -> Result<String, String> {
     let file = tokio::fs::File::open(path).await.map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
-    // One more than is decoded, so that the decoder sees that there is too much.
+    // One byte more than the decoder accepts, so that it refuses a longer file.
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await.map_err(|error| error.to_string())?;
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
 }

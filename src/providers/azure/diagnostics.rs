@@ -1,11 +1,11 @@
-//! What the commands `doctor`, `orphans`, `check-config` and `support-bundle` ask of Azure. Nothing is written anywhere.
+//! Azure's part of the commands `doctor`, `orphans`, `check-config` and `support-bundle`. Writes nothing.
 //!
 //! ```text
 //! azure.json ─► session ─► access (credential, wire, clock) ─► permissions ─┬─► network (documents) ─┬─► verdicts
 //!                                                             check-config ◄┘                        └─► orphans
 //! ```
-//! In: the manager's configuration, Nodes and Services. Out: findings by the checks of `checks`. What lies behind a fault is not looked
-//! at: its checks stay without a finding, which the command shows as not examined.
+//! In: the manager's configuration, Nodes and Services. Out: findings by the checks of `checks`. Checks that
+//! depend on a failed one are skipped: they have no finding, and the command shows them as not examined.
 
 mod access;
 mod checks;
@@ -51,14 +51,15 @@ pub const RIGHTS: &[(&str, &str, &str, &str, &[&str])] = &[
     ("kube-system", "", "configmaps", RECORDS_NAME, &["get", "patch"]),
 ];
 
-/// Diagnostics of the binary, or of a test with another wire. The default goes over the network, with the process's environment.
+/// Diagnostics of the binary, or of a test with another transport. The default uses the network and the environment of the
+/// process.
 #[derive(Default)]
 pub struct AzureDiagnostics {
     wire: Option<(BTreeMap<String, String>, Arc<dyn ArmTransport>)>,
 }
 
 impl AzureDiagnostics {
-    /// Creates diagnostics with another wire and environment.
+    /// Creates diagnostics with another transport and environment.
     pub fn over(transport: Arc<dyn ArmTransport>, environment: BTreeMap<String, String>) -> Self {
         Self { wire: Some((environment, transport)) }
     }
@@ -117,7 +118,7 @@ impl ProviderDiagnostics for AzureDiagnostics {
 }
 
 impl AzureDiagnostics {
-    /// Makes all checks, and searches for orphans. `None`: what hinders that is among the findings.
+    /// Runs all checks, and searches for orphans. `None`: the findings name the reason why the search was impossible.
     async fn examine_all(&self, request: &DiagnosticRequest, findings: &mut Vec<DiagnosticFinding>) -> Option<OrphanReport> {
         let loaded = self.load(request, false, findings).await?;
         let cloud = loaded.open(&request.config.cluster_name, findings).await?;
@@ -125,7 +126,7 @@ impl AzureDiagnostics {
         Some(orphans::examine(&cloud, request, findings).await)
     }
 
-    /// Reads the configuration. `None`: what is wrong with it is among the findings.
+    /// Reads the configuration. `None`: the findings say why it cannot be used.
     async fn load(
         &self,
         request: &DiagnosticRequest,
@@ -153,7 +154,7 @@ impl AzureDiagnostics {
     }
 }
 
-/// A valid configuration, and what opens it.
+/// Valid configuration, and what is needed to open a session.
 struct LoadedCloud {
     config: Arc<AzureConfig>,
     environment: BTreeMap<String, String>,
@@ -161,8 +162,8 @@ struct LoadedCloud {
 }
 
 impl LoadedCloud {
-    /// Builds clients, and checks whether Azure accepts the identity and what that may do. `None`: what hinders that is among the
-    /// findings.
+    /// Builds clients, and checks whether Azure accepts the identity and which permissions that has. `None`: the findings
+    /// name the reason.
     async fn open(self, cluster: &str, findings: &mut Vec<DiagnosticFinding>) -> Option<OpenedCloud> {
         let Self { config, environment, wire } = self;
         let settings = LoadBalancerSettings::new(&config, cluster);
@@ -183,7 +184,7 @@ impl LoadedCloud {
     }
 }
 
-/// Returns a report without orphans: `findings` say why nothing could be looked at.
+/// Returns a report without orphans: `findings` say why nothing could be read.
 fn unread_report(findings: &[DiagnosticFinding], request: &DiagnosticRequest) -> OrphanReport {
     let hinders = |finding: &&DiagnosticFinding| matches!(finding.state, FindingState::Problem | FindingState::Unknown);
     let cloud = findings.iter().filter(hinders).map(|finding| format!("Azure: {}", finding.text));
@@ -191,13 +192,13 @@ fn unread_report(findings: &[DiagnosticFinding], request: &DiagnosticRequest) ->
     OrphanReport { unread: cloud.chain(cluster).collect(), ..OrphanReport::default() }
 }
 
-/// Returns the configuration that counts, without secrets, and what is watched because of it.
+/// Returns the effective configuration, without secrets, and the kinds that are watched because of it.
 fn effective_text(config: &AzureConfig) -> String {
     let watched: String = check::watched(config).into_iter().map(|line| line + "\n").collect();
     format!("effective configuration:\n{:#}\n{watched}", config.effective())
 }
 
-/// Returns the configuration that counts, and what is wrong with it.
+/// Returns the effective configuration with its findings.
 async fn report(
     request: &DiagnosticRequest,
     environment: BTreeMap<String, String>,

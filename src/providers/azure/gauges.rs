@@ -1,6 +1,6 @@
-//! Gauges that are brought up to date when the metrics are read: what the provider knows of itself at that moment.
+//! Gauges of the provider's own state, updated when the metrics are read.
 //!
-//! In: the session at work and why the newest configuration is not. Out: values of [`AzureMetrics`].
+//! In: the current session, and whether the newest configuration is refused. Out: values of [`AzureMetrics`].
 
 use tokio::time::Instant;
 
@@ -21,18 +21,18 @@ pub(super) fn publish(metrics: &AzureMetrics, clock: Clock, session: Option<&Ses
     set(&rows.client_certificate_expiration, &[], compute.expiry().certificate.map(|end| end as f64));
 }
 
-/// Returns a moment of the monotonic clock as the wall shows it.
+/// Returns an instant of the monotonic clock as Unix time.
 fn unix_time(clock: Clock, end: Instant) -> f64 {
     let now = clock.now();
     let (remaining, over) = (end.saturating_duration_since(now), now.saturating_duration_since(end));
     clock.wall().as_duration().as_secs_f64() + remaining.as_secs_f64() - over.as_secs_f64()
 }
 
-/// Sets a gauge. An unknown value has no series: 0 would be a known one.
+/// Sets a gauge, or removes its series if the value is unknown: 0 would be a value.
 fn set(gauge: &GaugeVec, labels: &[&str], value: Option<f64>) {
     match value {
         Some(value) => gauge.with_label_values(labels).set(value),
-        // One that was never set is not there.
+        // Removing a series that was never set fails.
         None => drop(gauge.remove_label_values(labels)),
     }
 }

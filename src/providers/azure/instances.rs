@@ -33,7 +33,6 @@ const EXISTENCE_MAX_AGE: Duration = Duration::from_secs(3);
 /// Largest age of the lists that a second look at missing machines uses.
 const LIST_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Settings of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct InstanceSettings {
     topology: TopologyRules,
@@ -41,7 +40,7 @@ struct InstanceSettings {
     grace: Duration,
 }
 
-/// Instances of Azure. Clones are the same.
+/// Instances of Azure. Clones share their state.
 #[derive(Clone)]
 pub struct AzureInstances {
     inventory: Arc<Inventory>,

@@ -1,17 +1,17 @@
-//! What ARM last said about machines, and how old it is.
+//! Inventory: the cached state of machines in ARM, with its age.
 //!
-//! In: the ARM client. Out: [`Machine`]s by node name or ARM id, as fresh as the caller asks. Built from lists; one refresh answers
-//! all who wait for it; writes and direct reads update it.
+//! In: the ARM client. Out: [`Machine`]s by node name or ARM id, not older than the caller requires. Built from lists; one
+//! refresh serves all waiting callers; writes and direct reads update it.
 //!
 //! ```text
-//! query ─► resolve (what is it?) or existence (does it exist?) ─► answer
+//! query ─► resolve (what is it?) or existence (does it exist?) ─► result
 //!                 ▲ snapshot        │ required reads
 //!                 │                 ▼
 //!     records ─► build ◄── ARM ◄── plan (lists or single reads)
 //! ```
-//! All questions that wait are planned for together, one round of reads after the other, until each is answered. Reads run side by
-//! side in tasks of their own: one that hangs keeps those waiting who need it and, for `ROUND_TIMEOUT`, the next round; and whoever
-//! asked may go away without its being sent again. Everything but [`Inventory`] itself and `refresh` is pure.
+//! All pending queries are planned together, in rounds of reads, until each has a result. Reads run concurrently in their own
+//! tasks: a hanging read delays the queries that need it and, for `ROUND_TIMEOUT`, the next round. A cancelled caller does not
+//! abort its reads. Everything but [`Inventory`] itself and `refresh` is pure.
 
 mod build;
 mod denial;
@@ -57,26 +57,26 @@ use super::{
 };
 use crate::{cloud_provider::SecondLook, runtime::clock::Clock, status::InventoryStatus};
 
-/// Reads in flight at once. The budget decides when each may go.
+/// Maximum number of reads in flight. The request budget decides when each is sent.
 const MAX_CONCURRENT_READS: usize = 64;
-/// Rounds of reads one question may cause. Five are the most that a sane ARM needs.
+/// Maximum number of rounds of reads for one query. With consistent responses of ARM, five suffice.
 const MAX_ROUNDS: usize = 12;
 /// Time for which one round of reads may delay the next one.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The machines of a cluster.
+/// Machines of a cluster, as ARM last reported them.
 pub struct Inventory {
     arm: ArmClient,
-    /// Where it looks, and how long results are valid.
+    /// Searched locations, and validity of results.
     pub settings: InventorySettings,
     clock: Clock,
     state: Mutex<InventoryState>,
     /// Serializes planning; the holder plans for all pending queries.
     planning: tokio::sync::Mutex<()>,
-    /// A read has ended.
+    /// Notified when a read ends.
     read_ended: Notify,
     permits: Semaphore,
-    /// For the tasks that read.
+    /// Reference for the tasks that read.
     this: Weak<Self>,
     lists_sent: AtomicU64,
     single_reads_sent: AtomicU64,
@@ -85,26 +85,26 @@ pub struct Inventory {
 #[derive(Default)]
 struct InventoryState {
     snapshot: InventorySnapshot,
-    /// Questions that are not answered yet, by ticket.
+    /// Unresolved queries, by ticket.
     pending: BTreeMap<u64, Arc<[PendingQuery]>>,
     next_ticket: u64,
     in_flight: BTreeSet<ArmRead>,
-    /// Nodes of the last look-up that found none of its machines.
+    /// Number of Nodes in the last lookup, if it found none of their machines.
     unfound_nodes: usize,
 }
 
 /// Progress of a set of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum QueryProgress {
-    Answered,
-    /// The reads of the others are in progress.
+    Resolved,
+    /// Waits for reads that are in progress.
     ReadsInFlight,
     /// A read is needed.
     NeedsReads,
 }
 
 impl Inventory {
-    /// Creates an inventory that knows nothing yet.
+    /// Creates an empty inventory.
     pub fn new(arm: ArmClient, settings: InventorySettings, clock: Clock) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             arm,
@@ -121,9 +121,9 @@ impl Inventory {
     }
 
     /// Returns the machines of `query`, in its order. Concurrent calls share their reads.
-    pub async fn look_up(&self, query: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
-        let questions = self.questions(query, freshness, false);
-        let results = self.evaluate_all(questions, resolve::look_up).await;
+    pub async fn lookup(&self, query: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+        let pending_queries = self.pending_queries(query, freshness, false);
+        let results = self.evaluate_all(pending_queries, resolve::lookup).await;
         let results: Vec<_> =
             results.into_iter().map(|result| result.unwrap_or_else(|| Err(contradiction_error().into()))).collect();
         let found = results.iter().any(Result::is_ok);
@@ -133,35 +133,38 @@ impl Inventory {
 
     /// Returns the cached machine of each query, in their order, however old. Nothing is read.
     pub fn cached(&self, queries: &[MachineQuery]) -> Vec<Option<Arc<Machine>>> {
-        let (questions, state) = (self.questions(queries, Freshness::Cached, false), self.state.lock());
-        let view = |question| QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
-        questions.iter().map(|question| Some(Arc::clone(&view(question).known()?.machine))).collect()
+        let (pending_queries, state) = (self.pending_queries(queries, Freshness::Cached, false), self.state.lock());
+        let view = |pending_query| QueryView { pending_query, snapshot: &state.snapshot, settings: &self.settings };
+        pending_queries.iter().map(|pending_query| Some(Arc::clone(&view(pending_query).cached_entry()?.machine))).collect()
     }
 
     /// Returns whether the machine exists and its power state, not older than `freshness`. Many at once are read with lists.
     pub async fn check_existence(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
-        self.existence_of(self.questions(std::slice::from_ref(query), Freshness::Within(freshness), true)).await
+        self.existence_of(self.pending_queries(std::slice::from_ref(query), Freshness::Within(freshness), true)).await
     }
 
     /// Checks existence by a read of this machine alone, where a slightly stale list would be wrong.
     pub async fn check_existence_directly(&self, query: &MachineQuery, freshness: Duration) -> MachineExistence {
-        let questions = self.questions(std::slice::from_ref(query), Freshness::Within(freshness), true);
-        let directly = |question: &PendingQuery| PendingQuery { needs_single_read: true, ..question.clone() };
-        self.existence_of(questions.iter().map(directly).collect()).await
+        let pending_queries = self.pending_queries(std::slice::from_ref(query), Freshness::Within(freshness), true);
+        let directly = |pending_query: &PendingQuery| PendingQuery { needs_single_read: true, ..pending_query.clone() };
+        self.existence_of(pending_queries.iter().map(directly).collect()).await
     }
 
     /// Returns the verdict of the lists that should have a machine, after ARM reported that it does not exist; read after
     /// that, and not older than `freshness`.
     pub async fn second_look(&self, query: &MachineQuery, freshness: Duration) -> SecondLook {
-        let questions = self.questions(std::slice::from_ref(query), Freshness::Within(freshness), false);
-        let confirmation = |question: &PendingQuery| PendingQuery { second_look: true, ..question.clone() };
-        let result =
-            self.evaluate_all(questions.iter().map(confirmation).collect(), second_look::evaluate).await.pop().flatten();
+        let pending_queries = self.pending_queries(std::slice::from_ref(query), Freshness::Within(freshness), false);
+        let confirmation = |pending_query: &PendingQuery| PendingQuery { second_look: true, ..pending_query.clone() };
+        let result = self
+            .evaluate_all(pending_queries.iter().map(confirmation).collect(), second_look::evaluate)
+            .await
+            .pop()
+            .flatten();
         result.unwrap_or_else(|| SecondLook::Silent(contradiction_error().message))
     }
 
-    async fn existence_of(&self, questions: Arc<[PendingQuery]>) -> MachineExistence {
-        let result = self.evaluate_all(questions, existence::check_existence).await.pop().flatten();
+    async fn existence_of(&self, pending_queries: Arc<[PendingQuery]>) -> MachineExistence {
+        let result = self.evaluate_all(pending_queries, existence::check_existence).await.pop().flatten();
         result.unwrap_or_else(|| MachineExistence::Unknown(contradiction_error().message))
     }
 
@@ -183,20 +186,20 @@ impl Inventory {
         }
     }
 
-    /// Returns the machines that are known to have some of these interfaces (keys of ids). Nothing is read.
+    /// Returns the cached machines that have some of these interfaces (keys of IDs). Nothing is read.
     pub fn with_interfaces(&self, keys: &BTreeSet<&str>) -> Vec<Arc<Machine>> {
         let has = |machine: &Machine| machine.interfaces.iter().any(|interface| keys.contains(interface.id.key().as_str()));
         let state = self.state.lock();
         state.snapshot.entries.values().map(|entry| &entry.machine).filter(|machine| has(machine)).cloned().collect()
     }
 
-    /// Notes a machine that a read or the answer of a write has shown just now.
+    /// Records a machine that a read or the response to a write has just shown.
     pub fn observe(&self, machine: Machine) {
         let now = self.clock.now();
         self.state.lock().snapshot.observe(machine, now);
     }
 
-    /// Notes that a machine has been removed.
+    /// Records that a machine has been removed.
     pub fn forget(&self, id: &ResourceId) {
         let now = self.clock.now();
         self.state.lock().snapshot.note_absence(id, now);
@@ -213,33 +216,33 @@ impl Inventory {
         report::age(&self.state.lock().snapshot, self.clock.now())
     }
 
-    /// Ages, counts, errors and reads, for the status page.
+    /// Returns ages, counts, errors and reads, for the status page.
     pub fn status(&self) -> InventoryStatus {
         let state = self.state.lock();
         InventoryStatus {
-            waiting: state.pending.values().map(|questions| questions.len()).sum(),
+            waiting: state.pending.values().map(|pending_queries| pending_queries.len()).sum(),
             lists_sent: self.lists_sent.load(Ordering::Relaxed),
             single_reads_sent: self.single_reads_sent.load(Ordering::Relaxed),
             ..report::status(&state.snapshot, self.clock.now())
         }
     }
 
-    fn questions(&self, query: &[MachineQuery], freshness: Freshness, confirm: bool) -> Arc<[PendingQuery]> {
+    fn pending_queries(&self, query: &[MachineQuery], freshness: Freshness, confirm: bool) -> Arc<[PendingQuery]> {
         let now = self.clock.now();
         query.iter().map(|query| PendingQuery::new(query, &self.settings, now, freshness, confirm)).collect()
     }
 
-    /// Reads until all questions are answered. `None` stays where reading did not lead to an answer.
+    /// Reads until all queries are resolved. `None` remains where reading gave no result.
     async fn evaluate_all<T>(
         &self,
-        questions: Arc<[PendingQuery]>,
+        pending_queries: Arc<[PendingQuery]>,
         evaluate_query: fn(&QueryView<'_>) -> QueryEvaluation<T>,
     ) -> Vec<Option<T>> {
-        let mut results: Vec<Option<T>> = questions.iter().map(|_| None).collect();
-        if self.evaluate(&questions, evaluate_query, &mut results) == QueryProgress::Answered {
+        let mut results: Vec<Option<T>> = pending_queries.iter().map(|_| None).collect();
+        if self.evaluate(&pending_queries, evaluate_query, &mut results) == QueryProgress::Resolved {
             return results;
         }
-        let _ticket = QueryTicket::new(self, Arc::clone(&questions));
+        let _ticket = QueryTicket::new(self, Arc::clone(&pending_queries));
         let mut rounds = 0;
         while rounds < MAX_ROUNDS {
             let ended = self.read_ended.notified();
@@ -249,8 +252,8 @@ impl Inventory {
                 let _planning_guard = self.planning.lock().await;
                 // Concurrent callers join the same round.
                 tokio::task::yield_now().await;
-                match self.evaluate(&questions, evaluate_query, &mut results) {
-                    QueryProgress::Answered => return results,
+                match self.evaluate(&pending_queries, evaluate_query, &mut results) {
+                    QueryProgress::Resolved => return results,
                     QueryProgress::NeedsReads if self.start_round().await => {
                         rounds += 1;
                         continue;
@@ -260,28 +263,29 @@ impl Inventory {
             }
             ended.await;
         }
-        self.evaluate(&questions, evaluate_query, &mut results);
+        self.evaluate(&pending_queries, evaluate_query, &mut results);
         results
     }
 
-    /// Fills in the answers there are, and says how far that is.
+    /// Fills in the available results, and returns the progress.
     fn evaluate<T>(
         &self,
-        questions: &[PendingQuery],
+        pending_queries: &[PendingQuery],
         evaluate_query: fn(&QueryView<'_>) -> QueryEvaluation<T>,
         results: &mut [Option<T>],
     ) -> QueryProgress {
         let state = self.state.lock();
-        let mut progress = QueryProgress::Answered;
-        for (question, result) in questions.iter().zip(results.iter_mut()).filter(|(_, result)| result.is_none()) {
-            let view = QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
+        let mut progress = QueryProgress::Resolved;
+        for (pending_query, result) in pending_queries.iter().zip(results.iter_mut()).filter(|(_, result)| result.is_none())
+        {
+            let view = QueryView { pending_query, snapshot: &state.snapshot, settings: &self.settings };
             progress = progress.max(match evaluate_query(&view) {
                 QueryEvaluation::Done(finished) => {
                     *result = Some(finished);
-                    QueryProgress::Answered
+                    QueryProgress::Resolved
                 }
                 QueryEvaluation::NeedsReads(needs)
-                    if needs.iter().all(|need| plan::is_under_way(need, &state.in_flight)) =>
+                    if needs.iter().all(|need| plan::is_in_flight(need, &state.in_flight)) =>
                 {
                     QueryProgress::ReadsInFlight
                 }
@@ -291,14 +295,15 @@ impl Inventory {
         progress
     }
 
-    /// Starts a round of reads for all questions that wait, and waits a while for them; whether there was anything to start.
+    /// Starts a round of reads for all pending queries, and waits for them, at most `ROUND_TIMEOUT`. Returns `false` if
+    /// there was nothing to start.
     async fn start_round(&self) -> bool {
         let (reads, urgency) = self.plan();
         let started = self.start(reads, urgency);
         if started.is_empty() {
             return false;
         }
-        // What failed is in the snapshot, and answers the questions from there.
+        // Failures are in the snapshot, from which the queries are resolved.
         let _ = tokio::time::timeout(ROUND_TIMEOUT, join_all(started)).await;
         true
     }
@@ -308,18 +313,18 @@ impl Inventory {
         let mut state = self.state.lock();
         let mut urgency = Urgency::Node;
         let mut needs = BTreeSet::new();
-        for question in state.pending.values().flat_map(|questions| questions.iter()) {
-            let view = QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
-            let needed = match question {
-                _ if question.second_look => required_reads(second_look::evaluate(&view)),
-                _ if question.is_existence_check => required_reads(existence::check_existence(&view)),
-                _ => required_reads(resolve::look_up(&view)),
+        for pending_query in state.pending.values().flat_map(|pending_queries| pending_queries.iter()) {
+            let view = QueryView { pending_query, snapshot: &state.snapshot, settings: &self.settings };
+            let needed = match pending_query {
+                _ if pending_query.second_look => required_reads(second_look::evaluate(&view)),
+                _ if pending_query.is_existence_check => required_reads(existence::check_existence(&view)),
+                _ => required_reads(resolve::lookup(&view)),
             };
-            let is_existence = question.is_existence_check || question.second_look;
-            if !needed.is_empty() && !is_existence && view.known().is_none() {
+            let is_existence = pending_query.is_existence_check || pending_query.second_look;
+            if !needed.is_empty() && !is_existence && view.cached_entry().is_none() {
                 urgency = Urgency::Change;
             }
-            needs.extend(needed.into_iter().filter(|need| !plan::is_under_way(need, &state.in_flight)));
+            needs.extend(needed.into_iter().filter(|need| !plan::is_in_flight(need, &state.in_flight)));
         }
         let reads = plan::plan(&needs.into_iter().collect::<Vec<_>>(), &state.snapshot, now);
         for read in &reads {
@@ -335,15 +340,15 @@ impl Inventory {
         let Some(this) = self.this.upgrade() else { return Vec::new() };
         let arm = self.arm.with_urgency(urgency);
         let start = |read: ArmRead| {
-            let under_way = InFlightRead::new(Arc::clone(&this), read)?;
+            let in_flight_read = InFlightRead::new(Arc::clone(&this), read)?;
             let arm = arm.clone();
-            Some(tokio::spawn(async move { under_way.inventory.send(&arm, under_way.read.clone()).await }))
+            Some(tokio::spawn(async move { in_flight_read.inventory.send(&arm, in_flight_read.read.clone()).await }))
         };
         reads.into_iter().filter_map(start).collect()
     }
 
     async fn send(&self, arm: &ArmClient, read: ArmRead) -> ArmResult<()> {
-        // Never closed, so that there is always one to wait for.
+        // The semaphore is never closed, so that acquiring cannot fail.
         let _permit = self.permits.acquire().await;
         let started = self.clock.now();
         let interfaces = match &read {
@@ -397,11 +402,11 @@ struct QueryTicket<'a> {
 }
 
 impl<'a> QueryTicket<'a> {
-    fn new(inventory: &'a Inventory, questions: Arc<[PendingQuery]>) -> Self {
+    fn new(inventory: &'a Inventory, pending_queries: Arc<[PendingQuery]>) -> Self {
         let mut state = inventory.state.lock();
         let number = state.next_ticket;
         state.next_ticket += 1;
-        state.pending.insert(number, questions);
+        state.pending.insert(number, pending_queries);
         Self { inventory, number }
     }
 }

@@ -1,7 +1,9 @@
-//! Load balancers for Services, acting: what [`planner`](super::planner::load_balancer) decides is read for, written and told here.
+//! Load balancers for Services: the part of the provider that reads, writes and reports. The decisions are made in
+//! [`planner`](super::planner::load_balancer).
 //!
-//! [`engine`] takes the service controller's calls through the stages; `observe` alone reads, `apply` and [`backend_pools`] alone write.
-//! For those who act: [`lease`] (who may write), [`zones`] (of the region), [`explain`] and [`events`] (what went wrong, for people).
+//! [`engine`] passes the service controller's calls through the stages. Only `observe` reads network documents; only `apply`
+//! and [`backend_pools`] write. They are supported by [`lease`] (permission to write), [`zones`] (of the region),
+//! [`explain`] and [`events`] (errors and notices for people).
 
 pub mod apply;
 pub mod backend_pools;

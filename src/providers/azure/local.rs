@@ -1,4 +1,4 @@
-//! Provider of a cloud-node-manager: the machine uses its metadata service, or ARM about itself.
+//! Provider of a cloud-node-manager, which reads its own machine from the metadata service or from ARM.
 //!
 //! In: a [`LocalConfig`]. Out: a `CloudProvider` for one Node. Upstream: `pkg/node` (`nodeprovider.go`, `nodearm.go`).
 
@@ -14,10 +14,10 @@ use crate::{
     runtime::host_name::host_name,
 };
 
-/// Variable with the name of a pod's Node, if the manifest sets it.
+/// Environment variable with the name of the pod's Node, if the manifest sets it.
 const NODE_NAME: &str = "NODE_NAME";
 
-/// Builds the provider. The metadata service needs no credentials: with it, `faultDomainLabel` is all that is read from `--cloud-config`.
+/// Builds the provider. With the metadata service, which needs no credentials, only `faultDomainLabel` is read from `--cloud-config`.
 pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     let environment = environment();
     if config.use_instance_metadata {
@@ -29,7 +29,7 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
     }
     if config.cloud_config.is_none() {
         let advice =
-            "--use-instance-metadata=false asks ARM about this machine, which needs a configuration: set --cloud-config";
+            "--use-instance-metadata=false reads this machine from ARM, which needs a configuration: set --cloud-config";
         return Err(CloudError::invalid(advice));
     }
     let settings = ProviderConfig { cloud_config: config.cloud_config.clone(), ..ProviderConfig::default() };
@@ -37,8 +37,7 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
     Ok(Arc::new(AzureCloud::for_one_node(&settings, environment, Arc::new(transport), config.max_age)?))
 }
 
-/// Returns the name of this machine: in a pod that of the environment, else its host name. As upstream
-/// (`isCurrentInstance`).
+/// Returns the name of this machine: [`NODE_NAME`] if set, otherwise its host name, as upstream's `isCurrentInstance` does.
 fn own_name(environment: &BTreeMap<String, String>) -> String {
     let reported = environment.get(NODE_NAME).filter(|name| !name.is_empty());
     reported.cloned().unwrap_or_else(host_name)

@@ -1,11 +1,11 @@
-//! The machine this process runs on, as its instance metadata service (IMDS) tells it: the cloud of a cloud-node-manager.
+//! Provider of a cloud-node-manager: the machine of this process, from its instance metadata service (IMDS).
 //!
 //! ```text
 //! client ─(retry)─► document ─► cache ─► describe ─► InstanceMetadata
 //!    └ transport: plain HTTP, never through a proxy
 //! ```
 //!
-//! In: the service's address. Out: [`LocalMachineCloud`], a provider that knows one machine and needs neither credentials nor ARM.
+//! In: the service's address. Out: [`LocalMachineCloud`], a provider of one machine, which needs neither credentials nor ARM.
 //! [`describe`], [`document`] and [`retry`] are pure. Upstream: `pkg/provider/azure_instance_metadata.go`, `pkg/node/node.go`.
 
 mod cache;
@@ -14,7 +14,7 @@ pub mod describe;
 pub mod document;
 pub mod retry;
 #[cfg(all(test, feature = "sandbox"))]
-#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+#[expect(clippy::unwrap_used, reason = "a missing precondition fails the test")]
 mod tests;
 mod transport;
 
@@ -36,28 +36,28 @@ use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, InstanceMeta
 
 /// Address of the service on every machine of Azure.
 const ADDRESS: &str = "http://169.254.169.254";
-/// Moves it, for tests; the name is the Azure SDK's.
+/// Environment variable that replaces the address, for tests. The Azure SDK uses the same name.
 const ENDPOINT_VARIABLE: &str = "IMDS_ENDPOINT";
-/// An answer is used for this long at most. Upstream: `azure_instance_metadata.go`.
+/// Maximum age of a cached response. Upstream: `azure_instance_metadata.go`.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Returns the service's address, as the environment has it.
+/// Returns the service's address: that in the environment, or the default.
 pub fn address(environment: &BTreeMap<String, String>) -> &str {
     environment.get(ENDPOINT_VARIABLE).filter(|address| !address.is_empty()).map_or(ADDRESS, String::as_str)
 }
 
-/// A cloud that knows the machine it runs on and no other. Clones are the same.
+/// Provider of the machine that it runs on. Clones share the cache.
 #[derive(Clone)]
 pub struct LocalMachineCloud {
     cache: Arc<MetadataCache>,
-    /// Further name of its Node, whatever the service reports.
+    /// Name of the Node that is accepted in addition to the names that the service reports.
     pub(super) own_name: Option<String>,
     /// Whether fault domains have a label of their own (`faultDomainLabel`).
     pub(super) fault_domain_label: bool,
 }
 
 impl LocalMachineCloud {
-    /// Creates the cloud of `service`. A response is used for `max_age`, and a minute at most.
+    /// Creates a provider with `service`. Responses are cached for `max_age`, at most for a minute.
     pub fn new(service: MetadataService, max_age: Duration) -> Self {
         Self {
             cache: Arc::new(MetadataCache::new(service, max_age.min(MAX_AGE))),
@@ -91,7 +91,7 @@ impl CloudProvider for LocalMachineCloud {
 
 #[async_trait]
 impl InstancesV2 for LocalMachineCloud {
-    /// Returns `true` if the machine responds.
+    /// Returns `true` if the metadata service responds.
     async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
         self.documents().await.map(|_| true)
     }
@@ -100,20 +100,20 @@ impl InstancesV2 for LocalMachineCloud {
         Ok(false)
     }
 
-    /// Treats unmanaged Nodes and Nodes of other clouds as in the central mode.
+    /// Returns the metadata of the machine; for unmanaged Nodes and Nodes of other clouds, the same as in the central mode.
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         if ownership::metadata_query(node).is_none() {
             return Ok(ownership::metadata_without_machine(node));
         }
         let documents = self.documents().await?;
-        // Upstream returns all addresses that the machine has here, and only one family from ARM.
+        // Upstream returns the addresses of both families here, but only one family from ARM.
         let subject = DescribedNode { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
-        let own = describe::check_name(&documents, subject.name, self.own_name.as_deref());
-        match own.and_then(|()| describe::metadata(&documents, subject, self.fault_domain_label)) {
+        let checked = describe::check_name(&documents, subject.name, self.own_name.as_deref());
+        match checked.and_then(|()| describe::metadata(&documents, subject, self.fault_domain_label)) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) => {
-                // What is incomplete must not be believed for a minute.
-                self.cache.forget().await;
+                // Incomplete documents must not remain cached.
+                self.cache.invalidate().await;
                 Err(CloudError::failed(error.to_string()))
             }
         }

@@ -1,4 +1,5 @@
-//! The provider's metrics. In: what happens. Out: rows that the binary registers (`Registry::with_metrics`), and their handles.
+//! The provider's metrics. In: observations. Out: rows that the binary registers (`Registry::with_metrics`), and their
+//! handles.
 //!
 //! Names, labels and buckets are upstream's where upstream has the metric (`pkg/azclient/metrics`, `pkg/metrics`, `pkg/trace`).
 
@@ -14,7 +15,7 @@ pub(super) const OTHER: &str = "other";
 /// Number of ended subjects that keep their series, so that their last values can still be read.
 const MAX_ENDED_SERIES: usize = 100;
 
-/// Series of something that is gone: the labels of each.
+/// Subject that no longer exists, with the labels of each of its series.
 type EndedSeries = (String, Vec<Vec<String>>);
 
 const WAIT: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
@@ -28,7 +29,7 @@ declare_metrics! {
     AzureMetricRows {
         arm_request_duration: histogram(ARM_REQUEST) "arm_request_duration_seconds"
             ["method", "resource", "resource_group", "subscription_id"]
-            "[ALPHA] Seconds of calls to Azure Resource Manager, with their waits, tries and operations.";
+            "[ALPHA] Seconds of calls to Azure Resource Manager, with their waits, retries and operations.";
         arm_request_errors: counter "arm_request_errors_counter_total"
             ["method", "resource", "resource_group", "subscription_id", "status_code", "error_code"]
             "[ALPHA] Failed calls to Azure Resource Manager; status and code are empty without a response.";
@@ -63,9 +64,9 @@ declare_metrics! {
         interface_rules_limit: gauge "cloud_controller_manager_azure_network_interface_rules_limit" ["load_balancer"]
             "[ALPHA] Most rules at one network interface: maximumNetworkInterfaceRuleCount, or 300. Only in this program.";
         drift: counter "cloud_controller_manager_azure_drift_total" ["resource", "outcome"]
-            "[ALPHA] Documents of Services that somebody else changed, by kind, and what was done: repaired, reported (driftPolicy), delayed since they change again and again. Only in this program.";
+            "[ALPHA] Externally changed documents of Services, by kind and result: repaired, reported (driftPolicy), or delayed because they change again and again. Only in this program.";
         drifted_services: gauge "cloud_controller_manager_azure_drifted_services" ["reason"]
-            "[ALPHA] Services with documents that somebody else changed and that are left so: reported, or delayed until the next repair. Only in this program.";
+            "[ALPHA] Services with externally changed documents that are not repaired: reported, or delayed until the next repair. Only in this program.";
         rule_record_failures: counter "cloud_controller_manager_azure_rule_record_failures_total" []
             "[ALPHA] Failed reads and writes of the ConfigMap that records security rules; Services are served without it. Only in this program.";
         unrecorded_services: gauge "cloud_controller_manager_azure_unrecorded_services" []
@@ -77,9 +78,9 @@ declare_metrics! {
         azure_arm_budget_wait: histogram(WAIT) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
             "[ALPHA] Seconds that ARM requests waited for a quota; bucket none for those that did not. Only in this program.";
         azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]
-            "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
+            "[ALPHA] Pauses of a quota after a 429 response of ARM. Only in this program.";
         azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
-            "[ALPHA] Seconds of pauses of a quota after ARM answered 429. Only in this program.";
+            "[ALPHA] Seconds of pauses of a quota after a 429 response of ARM. Only in this program.";
         configuration_refused: gauge "cloud_controller_manager_azure_configuration_refused" []
             "[ALPHA] 1 while the newest configuration is not in use because it does not work.";
         inventory_age: gauge "cloud_controller_manager_azure_inventory_age_seconds" []
@@ -91,7 +92,7 @@ declare_metrics! {
     }
 }
 
-/// The handles, and the operations whose series go next.
+/// Metric handles, and the ended operations whose series are removed next.
 pub struct AzureMetrics {
     pub rows: AzureMetricRows,
     ended: Mutex<VecDeque<EndedSeries>>,
@@ -106,8 +107,8 @@ impl MetricTable for AzureMetrics {
 }
 
 impl AzureMetrics {
-    /// Records that a subject of operations is gone. Its series, with these labels, are removed when a hundred others have
-    /// ended after it: names come and go without end.
+    /// Records that a subject of operations no longer exists. Its series, with these labels, are removed after a hundred
+    /// others have ended: the number of names is unbounded.
     pub fn operations_ended(&self, subject: &str, series: Vec<Vec<String>>) {
         let mut ended = self.ended.lock();
         ended.retain(|(existing, _)| existing != subject);
@@ -126,7 +127,7 @@ impl AzureMetrics {
 
     fn remove_operation(&self, labels: &[String]) {
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-        // Those that were never counted are not there.
+        // Removing a series that was never counted fails.
         let _ = self.rows.azure_op_duration.remove_label_values(&labels);
         let _ = self.rows.azure_op_failures.remove_label_values(&labels);
     }

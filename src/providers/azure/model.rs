@@ -1,10 +1,10 @@
-//! Plain data of Azure: ARM's ids, documents and errors, and the machines behind Nodes. Pure.
+//! Plain data of Azure: ARM's IDs, documents and errors, and the machines behind Nodes. Pure.
 //!
-//! The folder names no other part of the provider.
+//! The folder depends on no other part of the provider.
 //!
-//! In: ids and JSON in ARM's spelling. Out: [`ResourceId`]s, structs, and predicates on them: same resource, same name, IPv6, failed last
-//! write. [`spelling`] has the comparisons; a test keeps raw ones out of every other file. [`api`] is the table of the kinds of resources,
-//! [`body`] the body of a write.
+//! In: IDs and JSON in ARM's spelling. Out: [`ResourceId`]s, structs, and predicates on them: same resource, same name, IPv6, failed last
+//! write. Only [`spelling`] compares text without case; a test finds such comparisons in other files. [`api`] is the table of the kinds
+//! of resources, [`body`] builds the body of a write.
 
 pub mod api;
 pub mod body;

@@ -10,16 +10,16 @@ use k8s_openapi::api::core::v1::Node;
 
 pub use crate::cloud_provider::node_fields::{is_ready, name, pod_cidrs, provider_id, taints};
 
-/// `false` in any letter case: the machine is none of Azure's.
+/// Label with the value `false`, in any letter case, on Nodes whose machine is not Azure's.
 pub const LABEL_MANAGED: &str = "kubernetes.azure.com/managed";
 /// Returns `true` if the provider id of `node` has another scheme than Azure's: the Node belongs to another cloud. One with
-/// [`LABEL_MANAGED`] is initialized here all the same.
+/// [`LABEL_MANAGED`] is initialized here nevertheless.
 pub fn is_foreign(node: &Node) -> bool {
     let scheme = provider_id(node).and_then(|id| id.split_once("://")).map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| !scheme.eq_ignore_ascii_case("azure")) && !is_unmanaged(node)
 }
 
-/// Returns `true` if Azure has the machine of `node`, as far as the Node says.
+/// Returns `true` if the machine of `node` is Azure's, according to the Node.
 pub fn is_azures(node: &Node) -> bool {
     !is_unmanaged(node) && !is_foreign(node)
 }
@@ -36,7 +36,7 @@ fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Returns `true` if the label says that the machine is none of Azure's.
+/// Returns `true` if the label says that the machine is not Azure's.
 pub fn is_unmanaged(node: &Node) -> bool {
     label(node, LABEL_MANAGED).is_some_and(|value| value.eq_ignore_ascii_case("false"))
 }
@@ -154,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_is_asked_for_by_annotation_or_by_what_is_there() {
-        let told = |list| node("n").annotation(ANNOTATION_PROVIDED_NODE_IP, list).build();
-        assert!(has_ipv6(&told("10.0.0.4,fd00::4")) && has_ipv6(&told("fd00::4")));
-        assert!(!has_ipv6(&told("10.0.0.4")) && !has_ipv6(&told("nonsense:")) && !has_ipv6(&node("n").build()));
+    fn ipv6_follows_from_annotation_or_addresses() {
+        let provided = |list| node("n").annotation(ANNOTATION_PROVIDED_NODE_IP, list).build();
+        assert!(has_ipv6(&provided("10.0.0.4,fd00::4")) && has_ipv6(&provided("fd00::4")));
+        assert!(!has_ipv6(&provided("10.0.0.4")) && !has_ipv6(&provided("nonsense:")) && !has_ipv6(&node("n").build()));
         assert!(has_ipv6(&node("n").address("InternalIP", "10.0.0.4").address("InternalIP", "fd00::4").build()));
         assert!(!has_ipv6(&node("n").address("InternalIP", "10.0.0.4").address("ExternalIP", "2603::1").build()));
     }

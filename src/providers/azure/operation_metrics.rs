@@ -1,7 +1,7 @@
 //! Upstream's metrics of whole operations, such as ensuring a load balancer: one observation each, however it ends.
 //!
-//! In: what is done, for whom, and the work. Out: the work's result, and `cloudprovider_azure_op_*`.
-//! Upstream: `pkg/metrics/azure_metrics.go`, `MetricContext`.
+//! In: the labels of an operation, and the work. Out: the work's result, and `cloudprovider_azure_op_*`. Upstream:
+//! `pkg/metrics/azure_metrics.go`, `MetricContext`.
 
 use std::{future::Future, pin::Pin};
 
@@ -27,7 +27,7 @@ pub struct OperationLabels<'a> {
 
 /// Runs `work` and counts it. A run that is dropped before its end counts as failed.
 ///
-/// Boxed: many wait here at once, and each future that it passes through would reserve room for it twice.
+/// Boxed because many operations wait here at once, and each enclosing future would reserve their size twice.
 pub async fn observe_operation<T, E>(
     metrics: &Metrics,
     clock: Clock,
@@ -82,7 +82,7 @@ impl Drop for OperationTimer<'_> {
     }
 }
 
-/// By area: the last request for a source, after which it is gone.
+/// Last request for a source by area, after which the source no longer exists.
 const LAST_REQUESTS: [(&str, &str); 2] = [("services", "ensure_loadbalancer_deleted"), ("routes", "delete_route")];
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub struct TaintContext {
     pub writer: ObjectWriter,
     /// Source of the current power state, from a read of the moment, as the node-lifecycle controller needs it.
     pub instances: Arc<dyn InstancesV2>,
-    /// Takes one event for each written taint.
+    /// Recorder of one event for each written taint.
     pub events: EventRecorder,
 }
 
@@ -72,18 +72,18 @@ enum TaintPass {
     Power,
 }
 
-/// Keeps the taints of all Nodes right until `shutdown` begins, while the writer's leadership holds.
+/// Reconciles the taints of all Nodes until `shutdown` begins, while the writer's leadership holds.
 pub async fn run(taints: TaintContext, shutdown: Shutdown) {
     tokio::join!(repeat(&taints, TaintPass::Ready, &shutdown), repeat(&taints, TaintPass::Power, &shutdown));
 }
 
-async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
+async fn repeat(taints: &TaintContext, taint_pass: TaintPass, shutdown: &Shutdown) {
     let mut pause = PERIOD;
     while shutdown.run_until_begun(tokio::time::sleep(pause)).await.is_some() {
-        pause = match pass(taints, which).await {
+        pause = match pass(taints, taint_pass).await {
             Ok(()) => PERIOD,
             Err(error) => {
-                tracing::warn!(%error, "the out-of-service taint of a node could not be written, trying again");
+                tracing::warn!(%error, "the out-of-service taint of a node could not be written, retrying");
                 PAUSE.after(Some(pause))
             }
         };
@@ -193,7 +193,7 @@ mod tests {
 
     const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
 
-    /// Names of Nodes whose machine is shut down; `None`: ARM does not answer.
+    /// Names of Nodes whose machine is shut down; `None`: ARM does not respond.
     #[derive(Default)]
     struct Arm(Mutex<Option<BTreeSet<String>>>);
 
@@ -275,7 +275,7 @@ mod tests {
         server.clear_requests();
         pass().await;
         assert_eq!((is_out(&server, "down"), is_out(&server, "fine"), is_out(&server, "slow")), (true, false, false));
-        assert_eq!(keys(&server, "down").len(), 2, "the shutdown taint stays");
+        assert_eq!(keys(&server, "down").len(), 2, "the shutdown taint is kept");
         assert_eq!(writes(&server), 1);
 
         pass().await;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_runs_again_is_in_service_before_its_node_is_ready() {
+    async fn a_restarted_machine_is_in_service_before_its_node_is_ready() {
         let users = down("users").taint("node.kubernetes.io/out-of-service", "NoExecute", Some("nodeshutdown"));
         let server = server([down("ours"), users]);
         let arm = Arm::of(&["ours", "users"]);
@@ -315,7 +315,7 @@ mod tests {
         assert!(is_out(&server, "ours"));
         *arm.0.lock() = None;
         pass().await;
-        assert!(is_out(&server, "ours"), "ARM does not answer");
+        assert!(is_out(&server, "ours"), "ARM does not respond");
         *arm.0.lock() = Some(BTreeSet::new());
         pass().await;
         assert_eq!((is_out(&server, "ours"), is_out(&server, "users")), (false, true));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_goes_on_after_errors_and_only_while_it_leads() {
+    async fn passes_continue_after_errors_only_while_leading() {
         let server = server([down("n")]);
         let (lead, leadership) = Leadership::channel();
         let shutdown = Shutdown::new();

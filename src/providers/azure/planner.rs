@@ -1,7 +1,8 @@
-//! What decides what Azure has to look like. Pure: no `async`, no clock, no client, no lock; the rule holds for the folder.
+//! Decisions about the desired state of Azure. Pure: no `async`, no clock, no client, no lock; the rule applies to the
+//! folder.
 //!
-//! In: what a user asks for, what ARM sent, what is remembered, all by value. Out: documents and plans. Whoever acts on them stands
-//! outside: `load_balancer` and `routes`.
+//! In: requests of users, documents that ARM sent, and remembered state, all by value. Out: documents and plans. The folders
+//! `azure::load_balancer` and `azure::routes` execute them.
 
 pub mod load_balancer;
 pub mod routes;

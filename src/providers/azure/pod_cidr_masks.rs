@@ -1,8 +1,9 @@
-//! How large the pod CIDRs of a Node are: tags of what its machine belongs to.
+//! Sizes of the pod CIDRs of a Node, from tags of the set that its machine belongs to.
 //!
-//! In: a Node, the inventory, ARM. Out: prefix lengths, from the tags `kubernetesNodeCIDRMaskIPV4` and `kubernetesNodeCIDRMaskIPV6` of
-//! the scale set (uniform or flexible) or availability set. A set is read once for all Nodes that ask within `MAX_AGE`. Upstream:
-//! `GetNodeCIDRMasksByProviderID`, which takes any error for sets without tags; here the Node waits.
+//! In: a Node, the inventory, ARM. Out: prefix lengths, from the tags `kubernetesNodeCIDRMaskIPV4` and
+//! `kubernetesNodeCIDRMaskIPV6` of the scale set (uniform or flexible) or availability set. A set is read once for all Nodes
+//! that need it within `MAX_AGE`. Upstream: `GetNodeCIDRMasksByProviderID`, which treats any error as a set without tags;
+//! here the Node waits.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,7 +30,7 @@ use crate::{
 const TAG_IPV4: &str = "kubernetesNodeCIDRMaskIPV4";
 const TAG_IPV6: &str = "kubernetesNodeCIDRMaskIPV6";
 
-/// Largest age of tags. A change after the first Node has its CIDRs concerns later Nodes only.
+/// Largest age of tags. A change after the first Node has its CIDRs affects later Nodes only.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Fields of a set that are read.
@@ -49,7 +50,7 @@ pub struct AzurePodCidrMasks {
 }
 
 impl AzurePodCidrMasks {
-    /// Reads with `arm` the sets of machines that `inventory` knows.
+    /// Creates a reader that uses `arm` for the sets of the machines in `inventory`.
     pub fn new(arm: ArmClient, inventory: Arc<Inventory>, clock: Clock) -> Self {
         Self { arm, inventory, clock, read: Mutex::default() }
     }
@@ -72,7 +73,7 @@ impl AzurePodCidrMasks {
 impl PodCidrMasks for AzurePodCidrMasks {
     async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
         let Some(desired) = ownership::metadata_query(node) else { return Ok(PodCidrMaskSizes::default()) };
-        let found = self.inventory.look_up(&[desired], Freshness::Cached).await.pop();
+        let found = self.inventory.lookup(&[desired], Freshness::Cached).await.pop();
         let found = found.ok_or_else(|| CloudError::failed("the inventory did not answer"))?;
         match &found.map_err(|error| errors::from_lookup(&error))?.kind {
             MachineKind::ScaleSetInstance { scale_set, .. } | MachineKind::FlexInstance { scale_set } => {

@@ -1,7 +1,7 @@
 //! The provider as the controllers see it: hands out the parts, and swaps the session under them when the configuration changes.
 //!
-//! In: `--cloud-config` or a Secret. Out: [`AzureCloud`]. A part that is asked before there is a session says so; afterwards every
-//! call works on the session of its moment.
+//! In: `--cloud-config` or a Secret. Out: [`AzureCloud`]. Before there is a session, calls return an error that says so;
+//! afterwards each call uses the current session.
 
 mod first_config;
 mod label_keys;
@@ -62,12 +62,12 @@ use crate::{
 /// Message while `disableCloudProvider` is set.
 const DISABLED: &str = "disableCloudProvider is set in the provider's configuration; set it to false to go on";
 
-/// Time between two tries of a changed configuration that does not work.
+/// Delay between attempts to apply a changed configuration that does not work.
 const RETRY: Duration = Duration::from_secs(30);
 /// Interval at which the caches are checked for entries to read again.
 const WARM_PERIOD: Duration = Duration::from_secs(60);
 
-/// The Azure cloud. Clones are the same.
+/// Azure cloud. Clones share their state.
 #[derive(Clone)]
 pub struct AzureCloud {
     inner: Arc<AzureCloudState>,
@@ -77,20 +77,20 @@ struct AzureCloudState {
     settings: ProviderConfig,
     environment: BTreeMap<String, String>,
     transport: Arc<dyn ArmTransport>,
-    /// Read at the start when there is only a file, so that a bad one ends the process at once.
+    /// Configuration that is read at startup if there is only a file, so that an invalid file ends the process at once.
     initial_config: Option<AzureConfig>,
     session: Arc<ArcSwapOption<Session>>,
     /// Notified when a session with another configuration replaces one.
     reconfigured: Arc<Notify>,
-    /// The newest one. Kept from try to try and from session to session.
+    /// Newest request budget, which is kept across attempts and sessions.
     budget: Mutex<Option<Budget>>,
     /// Reason why the newest configuration is not in use.
     apply_error: watch::Sender<Option<String>>,
     /// Reason why the current text is not a valid configuration.
     load_error: watch::Sender<Option<String>>,
-    /// Whether the background work has begun, which happens once.
+    /// Flag that the background work has begun, which happens once.
     started: AtomicBool,
-    /// Locker of the process: sessions come and go.
+    /// Locker of the process, which outlives sessions.
     locker: OnceLock<ResourceLocker>,
     /// Metrics for the gauges, once the provider is initialized.
     observed: OnceLock<(Arc<Metrics>, Clock)>,
@@ -109,7 +109,7 @@ pub fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
 }
 
 impl AzureCloud {
-    /// Creates a provider with another wire and environment, for tests and the demo.
+    /// Creates a provider with another transport and environment, for tests and the demo.
     pub fn new(
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
@@ -173,7 +173,7 @@ impl AzureCloud {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the session at work.
+    /// Returns the current session.
     pub fn session(&self) -> CloudResult<Arc<Session>> {
         session_proxy::current_session(&self.inner.session)
     }
@@ -263,7 +263,8 @@ impl AzureCloud {
         self.inner.load_error.borrow().clone().or_else(|| self.inner.apply_error.borrow().clone())
     }
 
-    /// Puts each changed configuration to work; the old one stays until the new one has proved itself. A still newer one ends the tries.
+    /// Applies each changed configuration; the previous session remains until the new one works. A newer configuration ends
+    /// the attempts.
     async fn follow(self, config: Arc<AzureConfig>, context: ProviderContext) {
         let (sender, mut receiver) = watch::channel(config);
         let loader = self.loader(context.client.clone());
@@ -282,7 +283,7 @@ impl AzureCloud {
         tokio::join!(looking, applying);
     }
 
-    /// Tries until the configuration works.
+    /// Retries until the configuration works.
     async fn apply(&self, config: &Arc<AzureConfig>, context: &ProviderContext) {
         if self.is_disabled(config) {
             tracing::warn!("{DISABLED}");
@@ -290,7 +291,7 @@ impl AzureCloud {
             self.inner.apply_error.send_replace(Some(DISABLED.to_owned()));
             return;
         }
-        // It is at work already when a change was taken back.
+        // After a reverted change, the current session already has this configuration.
         while !self.session().is_ok_and(|session| session.config == *config) {
             match self.open(Arc::clone(config), context).await {
                 Ok(session) => {
@@ -347,7 +348,7 @@ impl CloudProvider for AzureCloud {
     }
 
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
-        // A further try has the same.
+        // A further attempt sets the same values.
         let _ = self.inner.observed.set((Arc::clone(&context.metrics), context.clock));
         let config = Arc::new(self.inner.scope.limit(self.first_config(context.client.clone()).await?));
         if self.is_disabled(&config) {
@@ -370,7 +371,7 @@ impl CloudProvider for AzureCloud {
     fn health(&self) -> Result<(), String> {
         match (self.session(), self.problem()) {
             (Ok(_), Some(reason)) => {
-                Err(format!("the changed configuration does not work, the one before stays in use: {reason}"))
+                Err(format!("the new configuration was rejected, the previous one is still in use: {reason}"))
             }
             (Ok(session), None) => session.inventory.health(),
             (Err(_), Some(reason)) => Err(reason),

@@ -1,14 +1,14 @@
 //! Pod routes: one route in the route table for each pod CIDR of each Node.
 //!
-//! In: what the route controller wants, in batches. Out: at most one write of the table for all that wait, and an answer for each
-//! change.
+//! In: the changes of the route controller, in batches. Out: at most one write of the table for all pending changes, and a
+//! result for each.
 //!
 //! ```text
-//! Routes ─► next_hop (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
+//! Routes ─► next_hop (target) ─► commit (batch) ─► plan ─► table ◄─► ARM
 //!        ─► listing ◄── node_history, table
 //! ```
-//! [`super::planner::routes`] decides and is pure; `table` reads, caches and writes; `commit` gathers what comes while a write is in
-//! flight, as [`super::arm::batch`] has it; `blame` finds the changes that a rejection names.
+//! [`super::planner::routes`] decides and is pure; `table` reads, caches and writes; `commit` batches the changes that
+//! arrive while a write is in flight, with [`super::arm::batch`]; `blame` finds the changes that a rejection names.
 //! The table's association with subnets is never touched.
 //!
 //! Upstream: `pkg/provider/azure_routes.go`.
@@ -127,17 +127,17 @@ impl AzureRoutes {
         }
     }
 
-    /// Returns the machines of those `sources` that are some. If the Node has other addresses, the machine is read again.
+    /// Returns the machines of those `sources` that are `Some`. If the Node has other addresses, the machine is read again.
     async fn machines(&self, routes: &[&Route], sources: &[Option<MachineQuery>]) -> Vec<RouteMachineResult> {
         let (queries, routes): (Vec<MachineQuery>, Vec<&Route>) =
             sources.iter().zip(routes).filter_map(|(source, route)| Some((source.clone()?, *route))).unzip();
         let began = self.clock.now();
-        let mut found = self.inventory.look_up(&queries, Freshness::Cached).await;
+        let mut found = self.inventory.lookup(&queries, Freshness::Cached).await;
         let is_outdated = |at: &usize| matches!(&found[*at], Ok(machine) if next_hop::is_outdated(routes[*at], machine));
         let outdated: Vec<usize> = (0..queries.len().min(found.len())).filter(is_outdated).collect();
         if !outdated.is_empty() {
             let outdated_queries: Vec<MachineQuery> = outdated.iter().map(|at| queries[*at].clone()).collect();
-            let newer = self.inventory.look_up(&outdated_queries, Freshness::Within(self.clock.now() - began)).await;
+            let newer = self.inventory.lookup(&outdated_queries, Freshness::Within(self.clock.now() - began)).await;
             outdated.into_iter().zip(newer).for_each(|(at, newer)| found[at] = newer);
         }
         found
@@ -163,13 +163,13 @@ impl AzureRoutes {
         OperationTimer::begin(&self.metrics, self.clock, operation)
     }
 
-    /// Deletions, then what to set.
+    /// Returns the deletions, followed by the routes to set.
     fn table_changes(changes: &RouteChanges, desired: &[CloudResult<Option<DesiredRoute>>]) -> Vec<RouteChange> {
         let removals = changes.delete.iter().map(|route| RouteChange::Remove(Self::name_of(route)));
         removals.chain(desired.iter().flatten().flatten().cloned().map(RouteChange::Set)).collect()
     }
 
-    /// Returns the memory as it would be after the next list and batch: also the pod CIDRs of unmanaged Nodes are in it.
+    /// Returns the node history after the next list and batch, including the pod CIDRs of unmanaged Nodes.
     fn history_for_plan(&self) -> RouteNodeHistory {
         let nodes = self.nodes.list();
         let mut history = self.node_history.lock().clone();

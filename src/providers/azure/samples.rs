@@ -1,8 +1,8 @@
-//! Samples for tests of this provider: what ARM answers, and a client of it.
+//! Fixtures for tests of this provider: ARM's errors, and a client of ARM.
 
 use super::model::{ArmError, ArmErrorClass};
 
-/// An error of this class, as ARM answers it to `PUT /x`.
+/// Returns an error of this class, as ARM's response to `PUT /x`.
 pub(super) fn arm_error(class: ArmErrorClass, code: &str, message: &str) -> ArmError {
     ArmError {
         class,
@@ -15,7 +15,7 @@ pub(super) fn arm_error(class: ArmErrorClass, code: &str, message: &str) -> ArmE
     }
 }
 
-/// A client of the simulated ARM, which no token and no budget holds up.
+/// Returns a client of the simulated ARM, without tokens and without a request budget.
 #[cfg(feature = "sandbox")]
 pub(super) fn arm_client(
     azure: &crate::sandbox::azure::Azure,

@@ -29,7 +29,7 @@ use crate::{
 /// Dependencies from the process.
 #[derive(Clone)]
 pub struct SessionDeps {
-    /// The wire to ARM and to the identity service.
+    /// Transport to ARM and to the identity service.
     pub transport: Arc<dyn ArmTransport>,
     pub environment: BTreeMap<String, String>,
     /// Budget of every request. Outlives sessions: the remaining quotas do not change with the configuration.
@@ -38,7 +38,6 @@ pub struct SessionDeps {
     pub leadership: Leadership,
     /// Checked before every write of routes.
     pub route_leadership: Leadership,
-    /// Metrics of requests.
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
     pub nodes: InformerStore<Node>,
@@ -47,11 +46,11 @@ pub struct SessionDeps {
 /// Session of one configuration.
 pub struct Session {
     pub config: Arc<AzureConfig>,
-    /// The cloud it means.
+    /// Endpoints of the cloud.
     pub cloud: CloudEndpoints,
-    /// For the subscription of the machines.
+    /// Client for the subscription of the machines.
     pub compute: ArmClient,
-    /// For the subscription of the network resources.
+    /// Client for the subscription of the network resources.
     pub network: ArmClient,
     pub inventory: Arc<Inventory>,
     /// Instances of the provider contract.

@@ -21,14 +21,14 @@ use crate::cloud_provider::{
 const ONLY_ONE: &str = "Azure's Go program accepts no other value, so that it says nothing; \
                         give 2 or more to limit how many Services are worked on at a time";
 
-/// Returns the session at work, if there is one yet.
+/// Returns the current session, if there is one yet.
 pub(super) fn current_session(session: &ArcSwapOption<Session>) -> CloudResult<Arc<Session>> {
     session.load_full().ok_or_else(|| {
-        CloudError::failed("the azure provider is not running: not initialised yet, or disableCloudProvider is set")
+        CloudError::failed("the azure provider is not running: not initialized yet, or disableCloudProvider is set")
     })
 }
 
-/// Every part, over the session at work.
+/// Proxy of every part for the current session.
 pub(super) struct SessionProxy(pub(super) Arc<ArcSwapOption<Session>>);
 
 impl SessionProxy {
@@ -45,7 +45,7 @@ impl SessionProxy {
     }
 }
 
-/// Load balancers of the session at work, and what is watched for all sessions.
+/// Load balancers of the current session, and the watches of all sessions.
 pub(super) struct LoadBalancerProxy {
     pub(super) session: SessionProxy,
     pub(super) watches: ClusterWatches,
@@ -67,7 +67,7 @@ impl PodCidrMasks for SessionProxy {
     }
 }
 
-/// Implements traits by making each call on the session at work. The methods after `with` are written out.
+/// Implements traits by making each call on the current session. The methods after `with` are written out.
 macro_rules! relay {
     ($(
         $(#[$attribute:meta])*

@@ -65,8 +65,8 @@ mod tests {
             ("cloud", "configuration of Azure", "Default: AzurePublicCloud"),
             ("AZURE_TENANT_ID", "configuration of Azure", "Effect: Replaces tenantId."),
         ] {
-            let found = topics.iter().find(|topic| topic.names.iter().any(|known| known == name)).unwrap();
-            assert!(found.kind == kind && found.lines.iter().any(|known| known == line), "{found:?}");
+            let found = topics.iter().find(|topic| topic.names.iter().any(|it| it == name)).unwrap();
+            assert!(found.kind == kind && found.lines.iter().any(|it| it == line), "{found:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Wire under the ARM client and the credentials: one request out, one response in. Tests replace it by a simulator.
+//! Transport under the ARM client and the credentials: sends one request, returns one response. Tests use a simulator instead.
 //!
-//! Responses are bounded, because the server decides how long they are: a megabyte of gzip is a gigabyte of text. The limit
-//! counts the bytes after decompression. A request may raise it with [`MaxBodySize`]; without one it is that of a token.
+//! Responses are bounded, because the server controls their length: a megabyte of gzip can be a gigabyte of text. The limit
+//! counts the bytes after decompression. A request may raise it with [`MaxBodySize`]; the default suits a token.
 
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Method;
 
-/// Most bytes of an answer's body, after decompression: an extension of the request.
+/// Maximum length of a response's body in bytes, after decompression; set as an extension of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxBodySize(pub usize);
 
 impl MaxBodySize {
-    /// Of ARM: a page of a list. Azure documents no maximum. A load balancer at its limits (1,500 rules, 5,000 addresses) has 4 MB.
+    /// Limit for a page of an ARM list. Azure documents no maximum. A load balancer at its limits (1,500 rules, 5,000 addresses)
+    /// has 4 MB.
     pub const ARM: Self = Self(64 << 20);
 
     /// Returns the limit of `request`, by default 1 MiB. Tokens, clouds and documents about one machine have a few thousand
@@ -30,29 +31,29 @@ impl Default for MaxBodySize {
     }
 }
 
-/// Sends one request. The URL is absolute; headers are complete but for what HTTP itself adds.
+/// Transport of single requests with absolute URLs. Callers set all headers except those that HTTP itself requires.
 #[async_trait]
 pub trait ArmTransport: Send + Sync {
-    /// Returns the answer, whatever its status; an error when its body is larger than the request's [`MaxBodySize`].
+    /// Sends the request and returns the response, whatever its status. Fails if its body exceeds the request's [`MaxBodySize`].
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError>;
 
-    /// Compares what is sent with what was planned.
+    /// Returns the witness that compares sent requests with the plan, if any.
     #[cfg(feature = "sandbox")]
     fn witness(&self) -> Option<&dyn PlanWitness> {
         None
     }
 }
 
-/// Sees each plan before any of it is sent.
+/// Observer of each plan before any of its writes is sent.
 #[cfg(feature = "sandbox")]
 pub trait PlanWitness: Send + Sync {
     fn planned(&self, plan: &crate::cloud_provider::WritePlan);
 }
 
-/// Ends of the paths of token requests: the only requests of a read-only process that are not `GET`. No path of ARM ends so.
+/// Endings of the paths of token requests, the only requests of a read-only process with `POST`. No path of ARM has these endings.
 const TOKENS: [&str; 2] = ["/oauth2/token", "/oauth2/v2.0/token"];
 
-/// Wire for a process that only reads (`--dry-run`, `plan`): other requests are refused.
+/// Transport for a process that only reads (`--dry-run`, `plan`). Refuses other requests.
 pub struct ReadOnlyTransport(pub Arc<dyn ArmTransport>);
 
 #[async_trait]
@@ -70,13 +71,13 @@ impl ArmTransport for ReadOnlyTransport {
 /// Reason why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArmTransportError {
-    /// The request did not leave: no connection, no name, no trust.
+    /// Request that was not sent: no connection, no address for the name, or no trusted certificate.
     #[error("cannot connect: {0}")]
     NotSent(String),
-    /// The request may have arrived.
+    /// Request that may have arrived, without a response.
     #[error("no response: {0}")]
     NoAnswer(String),
-    /// The request arrived; what came back is longer than any answer to it can be.
+    /// Response to a request that arrived, longer than any valid response.
     #[error("the response exceeds {} bytes (decompressed); it may come from a proxy instead of Azure", .0.0)]
     TooLarge(MaxBodySize),
 }
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_reads_and_requests_for_tokens_leave() {
+    async fn only_reads_and_token_requests_are_sent() {
         let wire = Arc::new(CountingTransport::default());
         let transport = ReadOnlyTransport(Arc::<CountingTransport>::clone(&wire));
         let arm = "https://management.azure.com/subscriptions/s/resourceGroups/g";
@@ -111,7 +112,7 @@ mod tests {
         assert!(send(Method::POST, "https://login.microsoftonline.com/t/oauth2/v2.0/token").await.is_ok());
         for method in [Method::PUT, Method::POST, Method::PATCH, Method::DELETE] {
             let refused = send(method, arm).await.unwrap_err();
-            assert!(matches!(&refused, ArmTransportError::NotSent(why) if why.contains("only reads")), "{refused}");
+            assert!(matches!(&refused, ArmTransportError::NotSent(reason) if reason.contains("only reads")), "{refused}");
         }
         assert!(send(Method::PUT, "https://management.azure.com/oauth2/token").await.is_err());
         assert_eq!(wire.0.load(Ordering::SeqCst), 2);

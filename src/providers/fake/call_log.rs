@@ -1,18 +1,17 @@
-//! Which calls were made of a fake cloud, how often, and how many at once.
+//! Log of the calls to a fake cloud: order, counts and concurrency.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::calls::CallName;
 
-/// How many calls are remembered one by one; older ones are only counted.
-const CALLS_KEPT: usize = 100_000;
+/// Number of calls that are logged individually; older calls are only counted.
+const MAX_CALLS: usize = 100_000;
 
-/// A call that was made.
+/// Call that a fake cloud received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedCall {
-    /// Which.
     pub name: CallName,
-    /// What about: `namespace/name` of a Service, name or provider id of an instance, target node of a route.
+    /// Subject: `namespace/name` of a Service, name or provider ID of an instance, or target Node of a route.
     pub object: String,
 }
 
@@ -29,7 +28,7 @@ pub(super) struct CallLog {
 
 impl CallLog {
     pub(super) fn begin(&mut self, name: CallName, object: &str) {
-        if self.calls.len() == CALLS_KEPT {
+        if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
         }
         self.calls.push_back(RecordedCall { name, object: object.to_owned() });

@@ -1,6 +1,6 @@
-//! The calls a fake cloud can be told to spoil: their names, and what to do with them.
+//! Fault injection: names of the calls of a fake cloud, and the configured latency and faults of each.
 //!
-//! In: the `calls` section of the configuration. Out: a [`FaultInjection`] per call: how long to wait, and which fault to show, if any.
+//! In: the `calls` section of the configuration. Out: a [`FaultInjection`] per call: its latency and its fault, if any.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,10 +17,10 @@ macro_rules! calls {
         }
 
         impl CallName {
-            /// Every name with what it stands for, in the order of the guide.
+            /// Table of all names with their meanings, in the order of the guide.
             pub const TABLE: &[(CallName, &'static str)] = &[$((CallName::$variant, $doc)),*];
 
-            /// The name as written in the configuration.
+            /// Returns the name as written in the configuration.
             pub fn name(self) -> &'static str {
                 match self { $(CallName::$variant => $name),* }
             }
@@ -31,11 +31,11 @@ macro_rules! calls {
 calls! {
     Any "*" "Every call that has no entry of its own (steps excepted).";
     Initialize "initialize" "Start of the provider.";
-    InstanceExists "instanceExists" "Whether an instance is there.";
+    InstanceExists "instanceExists" "Whether an instance exists.";
     InstanceShutdown "instanceShutdown" "Whether an instance is shut down.";
-    InstanceMetadata "instanceMetadata" "What is known of an instance.";
-    InstanceMetadataBatch "instanceMetadataBatch" "What is known of many instances.";
-    PodCidrMasks "podCIDRMasks" "How large the pod CIDRs of a node are.";
+    InstanceMetadata "instanceMetadata" "Metadata of an instance.";
+    InstanceMetadataBatch "instanceMetadataBatch" "Metadata of many instances.";
+    PodCidrMasks "podCIDRMasks" "Prefix lengths of the pod CIDRs of a Node.";
     NodeAddresses "nodeAddresses" "Addresses of an instance (`instancesV2: false`).";
     InstanceId "instanceID" "Id of an instance (`instancesV2: false`).";
     InstanceType "instanceType" "Machine type of an instance (`instancesV2: false`).";
@@ -50,16 +50,16 @@ calls! {
     DeleteRoute "deleteRoute" "Delete a route, alone or inside a batch.";
     ApplyRoutes "applyRoutes" "Change many routes at once.";
     PlanRoutes "planRoutes" "Plan changes of routes.";
-    AllocateAddress "allocateAddress" "Step of ensure: take an address from the pool.";
-    CreateLoadBalancer "createLoadBalancer" "Step of ensure: make the load balancer, or give it other addresses.";
+    AllocateAddress "allocateAddress" "Step of ensure: allocate an address from the pool.";
+    CreateLoadBalancer "createLoadBalancer" "Step of ensure: create the load balancer, or change its addresses.";
     SetPorts "setPorts" "Step of ensure: set the ports.";
     SetHosts "setHosts" "Step of ensure and update: set the hosts.";
     RemoveLoadBalancer "removeLoadBalancer" "Step of delete: remove the load balancer.";
-    ReleaseAddress "releaseAddress" "Step of ensure and delete: give an address back to the pool.";
+    ReleaseAddress "releaseAddress" "Step of ensure and delete: release an address to the pool.";
 }
 
 impl CallName {
-    /// Returns `true` if it is one step inside another call.
+    /// Returns `true` if the call is one step inside another call.
     pub fn is_step(self) -> bool {
         matches!(
             self,
@@ -77,53 +77,54 @@ impl CallName {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FakeErrorClass {
-    /// Retried with back-off.
+    /// Failure that is retried with backoff.
     #[default]
     Failed,
-    /// The cloud says that the user has to change something.
+    /// Rejection by the cloud: the user must change something.
     Invalid,
-    /// The user has to change something, as is known without asking the cloud.
+    /// Refusal before any request to the cloud: the user must change something.
     Refused,
-    /// The cloud asks to wait; see `retryAfter`.
+    /// Throttling: the caller retries after `retryAfter`.
     RetryAfter,
-    /// The cloud lacks this.
+    /// Operation that the cloud does not support.
     NotImplemented,
-    /// The instance is gone.
+    /// Confirmed absence of the instance.
     InstanceNotFound,
-    /// Somebody else does it.
+    /// Operation that another component performs.
     ImplementedElsewhere,
-    /// Refused for lack of leadership.
+    /// Write that is refused because this replica does not lead.
     NotLeader,
 }
 
-/// What to do with a call.
+/// Latency and fault of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct CallBehaviour {
-    /// How long the call takes, e.g. `50ms`.
+pub struct CallBehavior {
+    /// Time added before the call takes effect, e.g. `50ms`.
     #[serde(deserialize_with = "duration", serialize_with = "print_duration")]
     pub latency: Duration,
-    /// Message of an error to answer with.
+    /// Message of the returned error.
     pub error: Option<String>,
-    /// Class of the error.
+    /// Class of the returned error; the default is `failed` if only `error` is set.
     pub class: Option<FakeErrorClass>,
-    /// For class `retryAfter`: how long the caller is told to wait.
+    /// Delay after which the caller may retry, with class `retryAfter`.
     #[serde(deserialize_with = "duration", serialize_with = "print_duration")]
     pub retry_after: Duration,
-    /// Never answer.
+    /// Whether the call never returns.
     pub hang: bool,
     pub panic: bool,
-    /// End the whole process at once, as `kill -9` would.
+    /// Whether the call ends the whole process at once, as `kill -9` would.
     pub crash: bool,
-    /// Show the fault after the effect rather than instead of it: the work is done, the answer lost.
-    pub answer_lost: bool,
-    /// Only the first so many calls are spoilt; all, when not given. Latency is not counted.
+    /// Whether the fault follows the effect instead of replacing it: the change is made, and its response is lost.
+    #[serde(rename = "answerLost")]
+    pub loses_response: bool,
+    /// Number of calls that show the fault; `None`: all of them. Latency applies to every call.
     pub times: Option<u32>,
-    /// Only calls for these objects are spoilt: `namespace/name` of a Service, name of a node. All, when empty.
+    /// Objects whose calls are affected: `namespace/name` of a Service, or name of a Node. Empty: all.
     pub objects: Vec<String>,
 }
 
-/// Something that goes wrong.
+/// Fault that a call shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FakeFault {
     Error(CloudError),
@@ -132,8 +133,8 @@ pub(super) enum FakeFault {
     Crash,
 }
 
-impl CallBehaviour {
-    /// What is wrong with it, naming the field.
+impl CallBehavior {
+    /// Returns why the entry is invalid, with the names of the fields; `None` if it is valid.
     pub(super) fn problem(&self) -> Option<String> {
         let has_error = self.error.is_some() || self.class.is_some();
         let faults = [has_error, self.hang, self.panic, self.crash].into_iter().filter(|set| *set).count();
@@ -143,7 +144,7 @@ impl CallBehaviour {
         if (self.class == Some(FakeErrorClass::RetryAfter)) == self.retry_after.is_zero() {
             return Some("`retryAfter` (a duration above zero, e.g. 42s) and `class: retryAfter` go together".into());
         }
-        if faults == 0 && (self.answer_lost || self.times.is_some()) {
+        if faults == 0 && (self.loses_response || self.times.is_some()) {
             return Some("`answerLost` and `times` need one of `error`, `hang`, `panic` or `crash`".into());
         }
         None
@@ -151,16 +152,16 @@ impl CallBehaviour {
 
     fn fault(&self) -> Option<FakeFault> {
         match self {
-            CallBehaviour { crash: true, .. } => Some(FakeFault::Crash),
-            CallBehaviour { panic: true, .. } => Some(FakeFault::Panic),
-            CallBehaviour { hang: true, .. } => Some(FakeFault::Hang),
-            CallBehaviour { error: None, class: None, .. } => None,
+            CallBehavior { crash: true, .. } => Some(FakeFault::Crash),
+            CallBehavior { panic: true, .. } => Some(FakeFault::Panic),
+            CallBehavior { hang: true, .. } => Some(FakeFault::Hang),
+            CallBehavior { error: None, class: None, .. } => None,
             _ => Some(FakeFault::Error(self.cloud_error())),
         }
     }
 
     fn cloud_error(&self) -> CloudError {
-        let message = self.error.clone().unwrap_or_else(|| "the fake cloud was told to fail this call".into());
+        let message = self.error.clone().unwrap_or_else(|| "the configuration of the fake cloud fails this call".into());
         match self.class.unwrap_or_default() {
             FakeErrorClass::Failed => CloudError::Failed(message),
             FakeErrorClass::Invalid => CloudError::Invalid(message),
@@ -174,39 +175,41 @@ impl CallBehaviour {
     }
 
     fn concerns(&self, object: &str) -> bool {
-        self.objects.is_empty() || self.objects.iter().any(|wanted| wanted == object)
+        self.objects.is_empty() || self.objects.iter().any(|configured| configured == object)
     }
 }
 
-/// What is to become of one call.
+/// Latency and fault of one call, after `times` and `objects` are considered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FaultInjection {
     pub(super) latency: Duration,
     pub(super) fault: Option<FakeFault>,
-    pub(super) answer_lost: bool,
+    pub(super) loses_response: bool,
 }
 
-/// The behaviour that counts for a call: its own, else that of `*`; none when it concerns other objects. `used` tells how often
-/// the fault of each entry was shown and is brought up to date. `*` concerns whole calls only, no steps or parts of a batch.
+/// Returns the latency and fault of a call on `object`, from the entry of the call or else the entry of `*`.
+///
+/// Entries that list other objects are skipped. `used` counts the faults shown per entry, and is updated. `*` applies to
+/// whole calls only, not to steps or parts of a batch.
 pub(super) fn fault_injection(
-    behaviours: &BTreeMap<CallName, CallBehaviour>,
+    behaviors: &BTreeMap<CallName, CallBehavior>,
     used: &mut BTreeMap<CallName, u32>,
     call: CallName,
     object: &str,
     whole_call: bool,
 ) -> FaultInjection {
     let entries = [call, CallName::Any].into_iter().take(if whole_call { 2 } else { 1 });
-    let mut matching = entries.filter_map(|name| Some((name, behaviours.get(&name)?))).filter(|(_, b)| b.concerns(object));
-    let Some((name, behaviour)) = matching.next() else { return FaultInjection::default() };
+    let mut matching = entries.filter_map(|name| Some((name, behaviors.get(&name)?))).filter(|(_, b)| b.concerns(object));
+    let Some((name, behavior)) = matching.next() else { return FaultInjection::default() };
     let shown = used.entry(name).or_default();
-    let fault = behaviour.fault().filter(|_| behaviour.times.is_none_or(|times| *shown < times));
+    let fault = behavior.fault().filter(|_| behavior.times.is_none_or(|times| *shown < times));
     *shown = shown.saturating_add(u32::from(fault.is_some()));
-    FaultInjection { latency: behaviour.latency, fault, answer_lost: behaviour.answer_lost }
+    FaultInjection { latency: behavior.latency, fault, loses_response: behavior.loses_response }
 }
 
 struct DurationVisitor;
 
-/// A visitor, so that messages carry the path of the field.
+/// A visitor keeps the path of the field in error messages.
 impl serde::de::Visitor<'_> for DurationVisitor {
     type Value = Duration;
 

@@ -1,6 +1,6 @@
-//! The fake cloud itself: its memory, and how every call passes through it.
+//! The fake cloud: its state, and the path of every call.
 //!
-//! In: what a call would do. Out: its answer, slow, failing or cut off as the configuration says.
+//! In: the effect of a call. Out: its result, delayed, failed or interrupted as configured.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone)]
 pub struct FakeCloud {
     pub(super) cloud: Arc<SharedFakeCloud>,
-    /// Of this replica; `None` before it is initialised: everybody may write.
+    /// Leadership of this replica. Before `initialize` it is `None`, and every write is allowed.
     pub(super) leadership: Arc<Mutex<Option<Leadership>>>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct SharedFakeCloud {
 
 pub(super) struct FakeCloudData {
     pub(super) config: FakeConfig,
-    /// How often the fault of each entry of `config.calls` was shown.
+    /// Number of faults shown per entry of `config.calls`.
     pub(super) faults_shown: BTreeMap<CallName, u32>,
     pub(super) failures: BTreeMap<CallName, VecDeque<CloudError>>,
     pub(super) state: FakeCloudState,
@@ -49,20 +49,20 @@ pub(super) struct FakeCloudData {
 
 impl FakeCloudData {
     pub(super) fn injection(&mut self, call: CallName, object: &str, whole_call: bool) -> FaultInjection {
-        let judge = |shown: &mut _| calls::fault_injection(&self.config.calls, shown, call, object, whole_call);
+        let injection_for = |shown: &mut _| calls::fault_injection(&self.config.calls, shown, call, object, whole_call);
         match self.failures.get_mut(&call).and_then(VecDeque::pop_front) {
-            // What is configured waits its turn: its count stays as it is.
+            // A requested failure does not count as a configured fault, so the counts are not changed.
             Some(error) => {
-                let latency = judge(&mut self.faults_shown.clone()).latency;
-                FaultInjection { latency, fault: Some(FakeFault::Error(error)), answer_lost: false }
+                let latency = injection_for(&mut self.faults_shown.clone()).latency;
+                FaultInjection { latency, fault: Some(FakeFault::Error(error)), loses_response: false }
             }
-            None => judge(&mut self.faults_shown),
+            None => injection_for(&mut self.faults_shown),
         }
     }
 
     pub(super) fn refresh(&mut self) -> CloudResult<()> {
-        if let Some(memory) = self.state_file.as_mut().map(StateFile::changed).transpose()?.flatten() {
-            self.state = memory;
+        if let Some(state) = self.state_file.as_mut().map(StateFile::changed).transpose()?.flatten() {
+            self.state = state;
         }
         Ok(())
     }
@@ -78,12 +78,15 @@ impl FakeCloudData {
 }
 
 impl FakeCloud {
-    /// A cloud that is configured once.
+    /// Creates a cloud with this configuration.
     pub fn new(config: FakeConfig) -> Self {
         Self::build(None, config)
     }
 
-    /// A cloud configured by a YAML file, which is read again when it changes (see `CloudProvider::initialize`).
+    /// Creates a cloud that is configured by a YAML file. After [`CloudProvider::initialize`], it follows changes of the
+    /// file.
+    ///
+    /// [`CloudProvider::initialize`]: crate::cloud_provider::CloudProvider::initialize
     pub fn from_file(path: &Path) -> CloudResult<Self> {
         Ok(Self::build(Some(path.to_owned()), FakeConfig::read(path)?))
     }
@@ -102,7 +105,7 @@ impl FakeCloud {
         Self { cloud: Arc::new(cloud), leadership: Arc::default() }
     }
 
-    /// The same cloud as seen by another replica, with a leadership of its own.
+    /// Returns a handle on this cloud for another replica, whose leadership is separate.
     pub fn replica(&self) -> Self {
         Self { cloud: self.cloud.clone(), leadership: Arc::default() }
     }
@@ -115,7 +118,7 @@ impl FakeCloud {
         self.cloud.changed.send_modify(|version| *version = version.wrapping_add(1));
     }
 
-    /// Runs a call: records it, waits its latency, shows its fault before or after `body`.
+    /// Runs a call: logs it, waits for its latency, and shows its fault before or after `body`.
     pub(super) async fn call<T>(
         &self,
         name: CallName,
@@ -123,48 +126,48 @@ impl FakeCloud {
         body: impl Future<Output = CloudResult<T>>,
     ) -> CloudResult<T> {
         let _in_flight = RunningCall::begin(self, name, object);
-        let verdict = self.inner().injection(name, object, !name.is_step());
-        if !verdict.latency.is_zero() {
-            tokio::time::sleep(verdict.latency).await;
+        let injection = self.inner().injection(name, object, !name.is_step());
+        if !injection.latency.is_zero() {
+            tokio::time::sleep(injection.latency).await;
         }
-        if !verdict.answer_lost {
-            inject_fault(verdict.fault.clone()).await?;
+        if !injection.loses_response {
+            inject_fault(injection.fault.clone()).await?;
         }
-        let answer = body.await?;
-        if verdict.answer_lost {
-            inject_fault(verdict.fault).await?;
+        let output = body.await?;
+        if injection.loses_response {
+            inject_fault(injection.fault).await?;
         }
-        Ok(answer)
+        Ok(output)
     }
 
     pub(super) async fn read_call<T>(
         &self,
         name: CallName,
         object: &str,
-        answer: impl FnOnce(&FakeConfig) -> CloudResult<T>,
+        body: impl FnOnce(&FakeConfig) -> CloudResult<T>,
     ) -> CloudResult<T> {
-        self.call(name, object, async { answer(&self.inner().config) }).await
+        self.call(name, object, async { body(&self.inner().config) }).await
     }
 
-    /// One change inside a batch: shows faults meant for the single call, without its latency.
+    /// Runs one change inside a batch with the configured faults of the single call, without its latency.
     pub(super) async fn batch_item<T>(
         &self,
         name: CallName,
         object: &str,
         body: impl FnOnce() -> CloudResult<T>,
     ) -> CloudResult<T> {
-        let verdict = self.inner().injection(name, object, false);
-        if !verdict.answer_lost {
-            inject_fault(verdict.fault.clone()).await?;
+        let injection = self.inner().injection(name, object, false);
+        if !injection.loses_response {
+            inject_fault(injection.fault.clone()).await?;
         }
-        let answer = body()?;
-        if verdict.answer_lost {
-            inject_fault(verdict.fault).await?;
+        let output = body()?;
+        if injection.loses_response {
+            inject_fault(injection.fault).await?;
         }
-        Ok(answer)
+        Ok(output)
     }
 
-    /// Takes steps until none is left, with a chance to be slow, to fail or to be cut off around each.
+    /// Applies steps until `next` returns `None`. Each step is a call of its own, which can be slow, fail or be interrupted.
     pub(super) async fn run_steps(
         &self,
         object: &str,
@@ -172,11 +175,11 @@ impl FakeCloud {
     ) -> CloudResult<()> {
         while let Some(planned) = self.with_state(&next)?.map(|step| step.call()) {
             let body = async {
-                self.write(|config, memory| {
-                    // Others went on meanwhile: an address that was free may be taken. What is due is found anew.
-                    let step = next(config, memory)?.filter(|step| step.call() == planned);
+                self.write(|config, state| {
+                    // Another replica may have allocated the planned address meanwhile, so the step is planned again.
+                    let step = next(config, state)?.filter(|step| step.call() == planned);
                     let changes = step.is_some();
-                    step.into_iter().for_each(|step| memory.apply(step));
+                    step.into_iter().for_each(|step| state.apply(step));
                     Ok(changes)
                 })
             };
@@ -185,16 +188,17 @@ impl FakeCloud {
         Ok(())
     }
 
-    pub(super) fn with_state<T>(
-        &self,
-        answer: impl FnOnce(&FakeConfig, &FakeCloudState) -> CloudResult<T>,
-    ) -> CloudResult<T> {
+    pub(super) fn with_state<T>(&self, read: impl FnOnce(&FakeConfig, &FakeCloudState) -> CloudResult<T>) -> CloudResult<T> {
         let mut inner = self.inner();
         inner.refresh()?;
-        answer(&inner.config, &inner.state)
+        read(&inner.config, &inner.state)
     }
 
-    /// Changes the memory, if this replica leads. `change` answers whether anything is different.
+    /// Changes the state and writes the state file. `change` returns `false` if there is nothing to change.
+    ///
+    /// # Errors
+    ///
+    /// [`CloudError::NotLeader`] if this replica does not lead, and errors of the state file.
     pub(super) fn write(
         &self,
         change: impl FnOnce(&FakeConfig, &mut FakeCloudState) -> CloudResult<bool>,
@@ -219,18 +223,18 @@ impl FakeCloud {
     }
 }
 
-#[expect(clippy::panic, reason = "a provider that panics is what was asked for")]
+#[expect(clippy::panic, reason = "the configuration requests a panic")]
 async fn inject_fault(fault: Option<FakeFault>) -> CloudResult<()> {
     match fault {
         None => Ok(()),
         Some(FakeFault::Error(error)) => Err(error),
         Some(FakeFault::Hang) => std::future::pending().await,
-        Some(FakeFault::Panic) => panic!("the fake cloud was told to panic"),
+        Some(FakeFault::Panic) => panic!("the configuration of the fake cloud requests a panic"),
         Some(FakeFault::Crash) => std::process::abort(),
     }
 }
 
-/// A call that runs; ends when it is dropped, also half-way.
+/// Running call. Its end is logged on drop, also if the caller cancels it.
 pub(super) struct RunningCall<'a> {
     cloud: &'a FakeCloud,
     name: CallName,

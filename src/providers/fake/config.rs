@@ -1,7 +1,7 @@
-//! The configuration of a fake cloud: YAML from `--cloud-config`.
+//! Configuration of a fake cloud: YAML from `--cloud-config`.
 //!
-//! In: text. Out: a [`FakeConfig`], or an error that names the field and what it accepts. The guide `fake-provider.md` explains
-//! every field.
+//! In: text. Out: a [`FakeConfig`], or an error that names the field and what it accepts. The guide `fake-provider.md`
+//! explains every field.
 
 use std::{
     collections::BTreeMap,
@@ -11,35 +11,36 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::calls::{CallBehaviour, CallName};
+use super::calls::{CallBehavior, CallName};
 use crate::{
     cloud_provider::{CloudError, CloudResult, NodeAddress, PodCidrMaskSizes},
     runtime::yaml::{self, YamlError},
 };
 
-/// A whole fake cloud as configured. The default has no instance at all; see [`FakeConfig::any_node`].
+/// Configuration of a fake cloud. The default has no instances; see [`FakeConfig::any_node`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FakeConfig {
-    /// Id that tells this cluster's resources from others'. Empty: the cloud has none.
+    /// ID that distinguishes the resources of this cluster from those of others. Empty: the cloud has no cluster IDs.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// Offer `InstancesV2`; `false`: the older `Instances` and `Zones`.
+    /// Whether the cloud offers `InstancesV2`; otherwise it offers the older `Instances` and `Zones`.
     #[serde(rename = "instancesV2")]
     pub instances_v2: bool,
-    /// Instances by node name.
+    /// Instances by Node name.
     pub instances: BTreeMap<String, InstanceSpec>,
-    /// Families of instances with numbered names.
+    /// Groups of instances with numbered names.
     pub generated_instances: Vec<GeneratedInstances>,
-    /// Answer for every other node name as well, with this.
+    /// Instance of every other Node name; `None`: other Nodes have no instance.
     pub any_instance: Option<InstanceSpec>,
     pub load_balancers: FakeLoadBalancerConfig,
     pub routes: FakeRouteConfig,
-    /// What to do with which call.
-    pub calls: BTreeMap<CallName, CallBehaviour>,
-    /// Lead in a cluster whose Nodes carry ids of another cloud, too.
+    /// Latencies and faults by call.
+    pub calls: BTreeMap<CallName, CallBehavior>,
+    /// Whether the provider leads a cluster whose Nodes have provider IDs of another cloud.
     pub allow_foreign_nodes: bool,
-    /// Where the cloud remembers what was made in it. Without it, it forgets with the process. Relative to the configuration.
+    /// File that stores load balancers and routes, relative to the file of the configuration. `None`: they are lost with the
+    /// process.
     pub state_file: Option<PathBuf>,
 }
 
@@ -60,53 +61,47 @@ impl Default for FakeConfig {
     }
 }
 
-/// Whether an instance is switched on.
+/// Power state of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PowerState {
-    /// Switched on.
     #[default]
     Running,
-    /// Shut down.
     Stopped,
 }
 
-/// What the cloud says about whether an instance is there.
+/// Existence of an instance, as the cloud reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InstancePresence {
-    /// It is there.
     #[default]
     Exists,
-    /// It is gone.
     Gone,
-    /// The cloud cannot tell: calls for it fail.
+    /// Undetermined existence: calls for the instance fail.
     Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InstanceSpec {
-    /// Provider id; `fake://<node name>` when not given.
+    /// Provider ID; `None`: `fake://<Node name>`.
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
-    /// Machine type. Empty: not known.
+    /// Instance type. Empty: unknown.
     pub instance_type: String,
-    /// Zone. Empty: not known.
+    /// Zone of the Node. Empty: unknown.
     pub zone: String,
-    /// Region. Empty: not known.
+    /// Region of the Node. Empty: unknown.
     pub region: String,
-    /// Addresses. None: the name as host name and one internal address: what the kubelet asked for, else made from the name.
+    /// Addresses. Empty: the name as host name, and one internal address, which the kubelet provides or the name determines.
     pub addresses: Vec<NodeAddress>,
-    /// Whether it is switched on.
     pub power_state: PowerState,
-    /// Whether it is there.
     pub existence: InstancePresence,
-    /// `false`: it belongs to somebody else; the cloud says so and leaves it alone.
+    /// Whether the cloud manages the instance. An unmanaged instance exists, but has no metadata.
     pub managed: bool,
-    /// Further node labels.
+    /// Additional labels of its Node.
     pub labels: BTreeMap<String, String>,
-    /// Prefix lengths that its node's pod CIDRs should have.
+    /// Prefix lengths of the pod CIDRs of its Node.
     #[serde(rename = "podCIDRMasks")]
     pub pod_cidr_masks: PodCidrMaskSizes,
 }
@@ -132,13 +127,12 @@ impl Default for InstanceSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GeneratedInstances {
-    /// What the names begin with.
     pub name_prefix: String,
     pub count: u32,
-    /// Zones, dealt in turn; the template's when empty.
+    /// Zones, assigned in rotation. Empty: the zone of the template.
     #[serde(default)]
     pub zones: Vec<String>,
-    /// Where their internal addresses come from, in order.
+    /// Range of the internal addresses, which are assigned in order.
     #[serde(default = "default_address_range")]
     pub address_range: IpNet,
     #[serde(default)]
@@ -153,9 +147,10 @@ fn default_address_range() -> IpNet {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FakeLoadBalancerConfig {
     pub enabled: bool,
-    /// Where their addresses come from. The lowest free one is taken; the first of each range (and the last of IPv4) is not used.
+    /// Ranges of the addresses, of which the lowest free address is allocated. The first of each range (and the last of
+    /// IPv4) is not used.
     pub address_pool: Vec<IpNet>,
-    /// What the provider answers when asked how many Services it can work on at once.
+    /// Result of [`LoadBalancer::max_in_flight`](crate::cloud_provider::LoadBalancer::max_in_flight); `None`: no limit.
     pub max_in_flight: Option<usize>,
 }
 
@@ -171,7 +166,7 @@ impl Default for FakeLoadBalancerConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FakeRouteConfig {
     pub enabled: bool,
-    /// Routes also carry the addresses of their node.
+    /// Whether routes have the addresses of their Node.
     pub enable_node_addresses: bool,
 }
 
@@ -182,14 +177,14 @@ impl Default for FakeRouteConfig {
 }
 
 impl FakeConfig {
-    /// The cloud one gets without `--cloud-config`: it knows every node name.
+    /// Returns the configuration without `--cloud-config`: every Node name has an instance.
     pub fn any_node() -> Self {
         Self { any_instance: Some(InstanceSpec::default()), ..Self::default() }
     }
 
     /// Reads and checks YAML.
     pub fn parse(text: &str) -> CloudResult<Self> {
-        // A file with nothing but comments is a cloud with nothing in it.
+        // A file of comments only is a cloud without instances.
         let invalid = |error: YamlError| CloudError::invalid(error.to_string());
         if yaml::is_empty(text).map_err(invalid)? {
             return Ok(Self::default());
@@ -216,7 +211,7 @@ impl FakeConfig {
             let id = provider_id_of(name, spec);
             if let Some(other) = ids.insert(id.clone(), name) {
                 return Err(format!(
-                    "instances.{name}.providerID: {id:?} is the id of {other:?} already; ids must be unique"
+                    "instances.{name}.providerID: {id:?} is already the ID of {other:?}; IDs must be unique"
                 ));
             }
         }
@@ -224,10 +219,10 @@ impl FakeConfig {
             group.check().map_err(|problem| format!("generatedInstances[{index}].{problem}"))?;
         }
         if self.any_instance.as_ref().is_some_and(|spec| spec.provider_id.is_some()) {
-            return Err("anyInstance.providerID: every instance needs an id of its own; leave it out".into());
+            return Err("anyInstance.providerID: each instance must have its own ID; remove this field".into());
         }
-        for (call, behaviour) in &self.calls {
-            behaviour.problem().map_or(Ok(()), |problem| Err(format!("calls.{}: {problem}", call.name())))?;
+        for (call, behavior) in &self.calls {
+            behavior.problem().map_or(Ok(()), |problem| Err(format!("calls.{}: {problem}", call.name())))?;
         }
         Ok(())
     }
@@ -239,17 +234,17 @@ impl GeneratedInstances {
             return Err("namePrefix: must not be empty, e.g. node-".into());
         }
         if self.template.provider_id.is_some() || !self.template.addresses.is_empty() {
-            return Err("template: `providerID` and `addresses` would be the same for all instances; leave them out".into());
+            return Err("template: `providerID` and `addresses` would be the same for all instances; remove them".into());
         }
-        let room = self.address_range.max_prefix_len() - self.address_range.prefix_len();
-        if room < 32 && 1_u64 << room <= u64::from(self.count) {
-            return Err(format!("addressRange: {} has no room for {} instances", self.address_range, self.count));
+        let host_bits = self.address_range.max_prefix_len() - self.address_range.prefix_len();
+        if host_bits < 32 && 1_u64 << host_bits <= u64::from(self.count) {
+            return Err(format!("addressRange: {} has too few addresses for {} instances", self.address_range, self.count));
         }
         Ok(())
     }
 }
 
-/// Name in `--cloud-provider`, and scheme of its provider ids.
+/// Name in `--cloud-provider`, and scheme of its provider IDs.
 pub const PROVIDER_NAME: &str = "fake";
 
 pub(super) fn provider_id_of(name: &str, spec: &InstanceSpec) -> String {

@@ -1,4 +1,4 @@
-//! Load balancers of a fake cloud: what a Service wants, carried out step by step.
+//! Load balancers of a fake cloud: the desired load balancer of a Service, applied step by step.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::cloud_provider::{
     write_plan::{DELETE, PUT},
 };
 
-/// `namespace/name`, as calls are recorded under.
+/// Returns `namespace/name`, the subject of recorded calls.
 pub(super) fn service_key(service: &Service) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     format!("{}/{}", part(&service.metadata.namespace), part(&service.metadata.name))
@@ -31,7 +31,7 @@ fn load_balancer_spec(
 ) -> CloudResult<FakeLoadBalancerSpec> {
     if service.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         return Err(CloudError::refused(format!(
-            "Service {} has no metadata.uid to name its load balancer by",
+            "Service {} has no metadata.uid, from which the name of its load balancer is derived",
             service_key(service)
         )));
     }
@@ -39,8 +39,8 @@ fn load_balancer_spec(
     let requested = match spec.load_balancer_ip.as_deref().filter(|text| !text.is_empty()) {
         None => None,
         Some(text) => {
-            let bad = |_| CloudError::refused(format!("spec.loadBalancerIP: {text:?} is not an IP address"));
-            Some(text.parse::<IpAddr>().map_err(bad)?)
+            let invalid = |_| CloudError::refused(format!("spec.loadBalancerIP: {text:?} is not an IP address"));
+            Some(text.parse::<IpAddr>().map_err(invalid)?)
         }
     };
     let families = spec.ip_families.unwrap_or_default();
@@ -70,13 +70,13 @@ fn hosts(nodes: &[Arc<Node>]) -> Vec<String> {
     hosts
 }
 
-/// Refuses a Service whose status has addresses of which this cloud published none.
-fn refuse_foreign_address(pool: &[IpNet], memory: &FakeCloudState, name: &str, service: &Service) -> CloudResult<()> {
+/// Refuses a Service whose status has addresses, none of which this cloud published.
+fn refuse_foreign_address(pool: &[IpNet], state: &FakeCloudState, name: &str, service: &Service) -> CloudResult<()> {
     let is_own = |ingress: &LoadBalancerIngress| {
         let address = ingress.ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok());
         address.is_some_and(|address| {
             pool.iter().any(|range| range.contains(&address))
-                || memory.addresses.get(&address).is_some_and(|owner| owner == name)
+                || state.addresses.get(&address).is_some_and(|owner| owner == name)
         })
     };
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
@@ -91,10 +91,12 @@ fn refuse_foreign_address(pool: &[IpNet], memory: &FakeCloudState, name: &str, s
     )))
 }
 
-/// `None` when nothing is left of it at all. Remains count as existing, so that a deletion is not skipped.
-fn status(memory: &FakeCloudState, name: &str) -> Option<LoadBalancerStatus> {
-    let existing = memory.load_balancers.get(name);
-    if existing.is_none() && memory.owned_by(name).next().is_none() {
+/// Returns the status of a load balancer; `None` if neither it nor an address of it exists.
+///
+/// Leftover addresses count as an existing load balancer, so that a deletion is not skipped.
+fn status(state: &FakeCloudState, name: &str) -> Option<LoadBalancerStatus> {
+    let existing = state.load_balancers.get(name);
+    if existing.is_none() && state.owned_by(name).next().is_none() {
         return None;
     }
     let addresses = existing.map(|lb: &FakeLoadBalancer| lb.addresses.clone()).unwrap_or_default();
@@ -106,7 +108,7 @@ fn status(memory: &FakeCloudState, name: &str) -> Option<LoadBalancerStatus> {
 impl LoadBalancer for FakeCloud {
     async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
         let name = self.get_load_balancer_name(cluster, service);
-        let body = async { self.with_state(|_, memory| Ok(status(memory, &name))) };
+        let body = async { self.with_state(|_, state| Ok(status(state, &name))) };
         self.call(CallName::GetLoadBalancer, &service_key(service), body).await
     }
 
@@ -119,13 +121,13 @@ impl LoadBalancer for FakeCloud {
         let name = self.get_load_balancer_name(cluster, service);
         let key = service_key(service);
         let body = async {
-            let wanted = load_balancer_spec(name.clone(), cluster, service, nodes)?;
-            self.with_state(|config, memory| {
-                refuse_foreign_address(&config.load_balancers.address_pool, memory, &name, service)
+            let desired = load_balancer_spec(name.clone(), cluster, service, nodes)?;
+            self.with_state(|config, state| {
+                refuse_foreign_address(&config.load_balancers.address_pool, state, &name, service)
             })?;
-            self.run_steps(&key, |config, memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted))
+            self.run_steps(&key, |config, state| state.next_to_ensure(&config.load_balancers.address_pool, &desired))
                 .await?;
-            self.with_state(|_, memory| Ok(status(memory, &name).unwrap_or_default()))
+            self.with_state(|_, state| Ok(status(state, &name).unwrap_or_default()))
         };
         self.call(CallName::EnsureLoadBalancer, &key, body).await
     }
@@ -133,50 +135,50 @@ impl LoadBalancer for FakeCloud {
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let (name, hosts) = (self.get_load_balancer_name(cluster, service), hosts(nodes));
         let key = service_key(service);
-        let body = self.run_steps(&key, |_, memory| memory.next_to_update(&name, &hosts));
+        let body = self.run_steps(&key, |_, state| state.next_to_update(&name, &hosts));
         self.call(CallName::UpdateLoadBalancer, &key, body).await
     }
 
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
         let name = self.get_load_balancer_name(cluster, service);
         let key = service_key(service);
-        let body = self.run_steps(&key, |_, memory| Ok(memory.next_to_delete(&name)));
+        let body = self.run_steps(&key, |_, state| Ok(state.next_to_delete(&name)));
         self.call(CallName::EnsureLoadBalancerDeleted, &key, body).await
     }
 
     async fn plan_services(&self, cluster: &str, demand: &ServiceDemand) -> CloudResult<ServicesPlan> {
-        let mut memory = self.with_state(|_, memory| Ok(memory.clone()))?;
+        let mut state = self.with_state(|_, state| Ok(state.clone()))?;
         let mut plan = ServicesPlan::default();
         let all = demand.to_ensure.iter().map(|service| (service, true));
-        for (service, is_wanted) in all.chain(demand.to_delete.iter().map(|service| (service, false))) {
+        for (service, is_required) in all.chain(demand.to_delete.iter().map(|service| (service, false))) {
             let (name, key) = (self.get_load_balancer_name(cluster, service), service_key(service));
             let work = async {
                 self.with_state(|config, _| {
                     let pool = &config.load_balancers.address_pool;
-                    if !is_wanted {
-                        return steps(&mut memory, |memory| Ok(memory.next_to_delete(&name)));
+                    if !is_required {
+                        return steps(&mut state, |state| Ok(state.next_to_delete(&name)));
                     }
                     let spec = load_balancer_spec(name.clone(), cluster, service, &demand.nodes)?;
-                    refuse_foreign_address(pool, &memory, &name, service)?;
-                    steps(&mut memory, |memory| memory.next_to_ensure(pool, &spec))
+                    refuse_foreign_address(pool, &state, &name, service)?;
+                    steps(&mut state, |state| state.next_to_ensure(pool, &spec))
                 })
             };
             match self.call(CallName::PlanLoadBalancer, &key, work).await {
-                Ok(steps) if is_wanted => {
+                Ok(steps) if is_required => {
                     plan.writes.writes.extend(write(PUT, &name, &key, &steps));
-                    plan.statuses.extend(status(&memory, &name).map(|status| (key, status)));
+                    plan.statuses.extend(status(&state, &name).map(|status| (key, status)));
                 }
                 Ok(steps) => {
                     plan.existing.extend((!steps.is_empty()).then(|| key.clone()));
                     plan.writes.writes.extend(write(DELETE, &name, &key, &steps));
                 }
-                Err(error @ (CloudError::Refused(_) | CloudError::Invalid(_))) if is_wanted => {
+                Err(error @ (CloudError::Refused(_) | CloudError::Invalid(_))) if is_required => {
                     plan.writes.refused.insert(format!("Service {key}: {error}"));
                     plan.refused.insert(key, error);
                 }
                 Err(error) => {
                     plan.writes.unread.insert(format!("Service {key}: {error}"));
-                    plan.unknown.insert(key);
+                    plan.unread.insert(key);
                 }
             }
         }
@@ -188,20 +190,20 @@ impl LoadBalancer for FakeCloud {
     }
 }
 
-/// Applies all steps that follow one another to `memory`, and returns them.
+/// Applies steps to `state` until `next` returns `None`, and returns their descriptions.
 fn steps(
-    memory: &mut FakeCloudState,
+    state: &mut FakeCloudState,
     next: impl Fn(&FakeCloudState) -> CloudResult<Option<FakeCloudStep>>,
 ) -> CloudResult<Vec<String>> {
     let mut lines = Vec::new();
-    while let Some(step) = next(memory)? {
+    while let Some(step) = next(state)? {
         lines.push(step.to_string());
-        memory.apply(step);
+        state.apply(step);
     }
     Ok(lines)
 }
 
-/// `None`: there is nothing to do.
+/// Returns the planned write of a load balancer; `None` if there are no steps.
 fn write(method: &'static str, name: &str, key: &str, steps: &[String]) -> Option<PlannedWrite> {
     let write = PlannedWrite {
         kind: "load_balancer",

@@ -1,4 +1,4 @@
-//! Following the configuration file: an edit counts within about a second; a bad one is logged and changes nothing.
+//! Reload of the configuration file within about a second of a change. An invalid file is logged and changes nothing.
 
 use std::{path::Path, time::Duration};
 
@@ -7,15 +7,15 @@ use crate::{cloud_provider::CloudResult, runtime::shutdown::Shutdown};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks at the file every second until shutdown.
+/// Reloads the configuration file when it changes, which is checked every second until shutdown.
 pub(super) async fn follow(cloud: FakeCloud, shutdown: Shutdown) {
     let Some(path) = cloud.cloud.path.clone() else { return };
-    // The file is read once more at first: it may have changed since the cloud was built.
-    let mut seen = None;
+    // The first iteration reads the file, which may have changed since the cloud was created.
+    let mut current = None;
     loop {
-        let now = StateFileVersion::of(&path).ok().flatten();
-        if now.is_some() && now != seen {
-            seen = now;
+        let version = StateFileVersion::of(&path).ok().flatten();
+        if version.is_some() && version != current {
+            current = version;
             if let Err(error) = cloud.reload(&path) {
                 tracing::error!(%error, "Fake cloud configuration rejected, previous configuration kept; correct the file");
             }

@@ -14,13 +14,13 @@ use crate::cloud_provider::{
     write_plan::{DELETE, PUT},
 };
 
-/// Two spellings of a destination are one route.
+/// Returns the key of a route. All spellings of a destination have the same key.
 fn key(cluster: &str, cidr: &str) -> CloudResult<String> {
-    let bad = |_| CloudError::invalid(format!("route destination {cidr:?} is not a CIDR, e.g. 10.244.1.0/24"));
-    Ok(format!("{cluster} {}", cidr.parse::<IpNet>().map_err(bad)?.trunc()))
+    let invalid = |_| CloudError::invalid(format!("route destination {cidr:?} is not a CIDR, e.g. 10.244.1.0/24"));
+    Ok(format!("{cluster} {}", cidr.parse::<IpNet>().map_err(invalid)?.trunc()))
 }
 
-/// Name of the node, for recording; the destination when the node is not known.
+/// Returns the subject of recorded calls: the target Node, or the destination if the route names no Node.
 fn object(route: &Route) -> &str {
     if route.target_node.is_empty() { &route.destination_cidr } else { &route.target_node }
 }
@@ -37,15 +37,17 @@ fn listed(config: &FakeConfig, route: &FakeRoute) -> Route {
     }
 }
 
-fn create(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, hint: &str, route: &Route) -> CloudResult<bool> {
+fn create(config: &FakeConfig, state: &mut FakeCloudState, cluster: &str, hint: &str, route: &Route) -> CloudResult<bool> {
     let key = key(cluster, &route.destination_cidr)?;
     if config.by_name(&route.target_node) == Err(CloudError::InstanceNotFound) {
-        return Err(CloudError::failed(format!("no instance for node {:?}: a route cannot lead there", route.target_node)));
+        return Err(CloudError::failed(format!("the target Node {:?} has no instance", route.target_node)));
     }
-    let taken = memory.routes.get(&key).filter(|existing| existing.target_node != route.target_node);
-    if let Some(existing) = taken {
+    let conflicting = state.routes.get(&key).filter(|existing| existing.target_node != route.target_node);
+    if let Some(existing) = conflicting {
         let (cidr, name, node) = (&route.destination_cidr, &existing.name, &existing.target_node);
-        return Err(CloudError::failed(format!("{cidr} is routed to node {node:?} by {name}: delete that route first")));
+        return Err(CloudError::failed(format!(
+            "route {name} already sends {cidr} to Node {node:?}: delete that route first"
+        )));
     }
     let named = || format!("{cluster}-{hint}-{}", route.destination_cidr.replace('/', "_"));
     let stored = FakeRoute {
@@ -55,22 +57,22 @@ fn create(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, hint:
         target_node_addresses: route.target_node_addresses.clone(),
         destination_cidr: route.destination_cidr.clone(),
     };
-    Ok(memory.routes.insert(key, stored.clone()).as_ref() != Some(&stored))
+    Ok(state.routes.insert(key, stored.clone()).as_ref() != Some(&stored))
 }
 
-fn delete(memory: &mut FakeCloudState, cluster: &str, route: &Route) -> CloudResult<bool> {
+fn delete(state: &mut FakeCloudState, cluster: &str, route: &Route) -> CloudResult<bool> {
     let key = key(cluster, &route.destination_cidr)?;
     let matches = |existing: &FakeRoute| route.name.is_empty() || existing.name == route.name;
-    let there = memory.routes.get(&key).is_some_and(matches);
-    Ok(there && memory.routes.remove(&key).is_some())
+    let exists = state.routes.get(&key).is_some_and(matches);
+    Ok(exists && state.routes.remove(&key).is_some())
 }
 
-/// All changes, tried on `memory`.
-fn plan(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, changes: &RouteChanges) -> WritePlan {
+/// Plans all changes by applying them to `state`.
+fn plan(config: &FakeConfig, state: &mut FakeCloudState, cluster: &str, changes: &RouteChanges) -> WritePlan {
     let mut plan = WritePlan::default();
-    let mut record = |method: &'static str, verb: &str, route: &Route, tried: CloudResult<bool>| {
+    let mut record = |method: &'static str, verb: &str, route: &Route, result: CloudResult<bool>| {
         let target = format!("route to {} of Node {:?}", route.destination_cidr, route.target_node);
-        match tried {
+        match result {
             Ok(false) => {}
             Ok(true) => {
                 let (kind, reasons, leftover) = ("route", vec![format!("{verb} it")], method == DELETE);
@@ -78,13 +80,13 @@ fn plan(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, changes
                 plan.writes.push(write);
             }
             Err(error) => {
-                plan.refused.insert(format!("{target} waits: {error}"));
+                plan.refused.insert(format!("{target}: {error}"));
             }
         }
     };
-    changes.delete.iter().for_each(|route| record(DELETE, "delete", route, delete(memory, cluster, route)));
+    changes.delete.iter().for_each(|route| record(DELETE, "delete", route, delete(state, cluster, route)));
     for (hint, route) in &changes.create {
-        record(PUT, "create", route, create(config, memory, cluster, hint, route));
+        record(PUT, "create", route, create(config, state, cluster, hint, route));
     }
     plan
 }
@@ -92,19 +94,19 @@ fn plan(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, changes
 #[async_trait]
 impl Routes for FakeCloud {
     async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
-        let answer = |config: &FakeConfig, memory: &FakeCloudState| {
-            Ok(memory.routes.values().filter(|route| route.cluster == cluster).map(|route| listed(config, route)).collect())
+        let list = |config: &FakeConfig, state: &FakeCloudState| {
+            Ok(state.routes.values().filter(|route| route.cluster == cluster).map(|route| listed(config, route)).collect())
         };
-        self.call(CallName::ListRoutes, cluster, async { self.with_state(answer) }).await
+        self.call(CallName::ListRoutes, cluster, async { self.with_state(list) }).await
     }
 
     async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
-        let body = async { self.write(|config, memory| create(config, memory, cluster, name_hint, route)) };
+        let body = async { self.write(|config, state| create(config, state, cluster, name_hint, route)) };
         self.call(CallName::CreateRoute, object(route), body).await
     }
 
     async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
-        let body = async { self.write(|_, memory| delete(memory, cluster, route)) };
+        let body = async { self.write(|_, state| delete(state, cluster, route)) };
         self.call(CallName::DeleteRoute, object(route), body).await
     }
 
@@ -112,11 +114,11 @@ impl Routes for FakeCloud {
         let body = async {
             let mut outcomes = RouteOutcomes::default();
             for route in &changes.delete {
-                let change = || self.write(|_, memory| delete(memory, cluster, route));
+                let change = || self.write(|_, state| delete(state, cluster, route));
                 outcomes.deleted.push(self.batch_item(CallName::DeleteRoute, object(route), change).await);
             }
             for (hint, route) in &changes.create {
-                let change = || self.write(|config, memory| create(config, memory, cluster, hint, route));
+                let change = || self.write(|config, state| create(config, state, cluster, hint, route));
                 outcomes.created.push(self.batch_item(CallName::CreateRoute, object(route), change).await);
             }
             Ok(outcomes)
@@ -127,7 +129,7 @@ impl Routes for FakeCloud {
     }
 
     async fn plan_changes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<WritePlan> {
-        let body = async { self.with_state(|config, memory| Ok(plan(config, &mut memory.clone(), cluster, changes))) };
+        let body = async { self.with_state(|config, state| Ok(plan(config, &mut state.clone(), cluster, changes))) };
         self.call(CallName::PlanRoutes, cluster, body).await
     }
 }

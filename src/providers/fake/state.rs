@@ -1,7 +1,7 @@
-//! What a fake cloud remembers, and the single steps that change it. Pure: no locks, files or waiting.
+//! State of a fake cloud, and the single steps that change it. Pure: no locks, files or waiting.
 //!
-//! In: memory and what a Service wants. Out: the next [`FakeCloudStep`] towards it, or `None` when nothing is left to do. Because each
-//! step is found by comparing, work that was cut off half-way is simply continued.
+//! In: the state and the desired load balancer of a Service. Out: the next [`FakeCloudStep`] towards it, or `None` if there
+//! is no difference. Each step is derived from the difference, so the next call continues interrupted work.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,22 +14,22 @@ use serde::{Deserialize, Serialize};
 use super::calls::CallName;
 use crate::cloud_provider::{CloudError, CloudResult, NodeAddress};
 
-/// A load balancer of the fake cloud.
+/// Load balancer of a fake cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FakeLoadBalancer {
-    /// Cluster it was made for.
+    /// Cluster it was created for.
     pub cluster: String,
     /// `namespace/name` of its Service.
     pub service: String,
     /// Addresses, one per IP family.
     pub addresses: Vec<IpAddr>,
     pub ports: Vec<FakePort>,
-    /// Names of the nodes that traffic goes to, in order.
+    /// Names of the Nodes that receive traffic, sorted.
     pub hosts: Vec<String>,
 }
 
-/// A port of a load balancer.
+/// Port of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FakePort {
@@ -37,33 +37,32 @@ pub struct FakePort {
     pub protocol: String,
     /// Port that clients use.
     pub port: i32,
-    /// Port on the nodes.
+    /// Port on the Nodes.
     pub node_port: i32,
 }
 
-/// A route as stored.
+/// Route in a fake cloud.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FakeRoute {
-    /// Cluster it was made for.
+    /// Cluster it was created for.
     pub cluster: String,
     pub name: String,
-    /// Node that packets go to.
+    /// Node that receives the packets.
     pub target_node: String,
-    /// Addresses of that node, as given.
+    /// Addresses of that Node at the time of the creation.
     pub target_node_addresses: Vec<NodeAddress>,
-    /// Pod CIDR.
     pub destination_cidr: String,
 }
 
-/// All that was made in the cloud.
+/// Addresses, load balancers and routes of a fake cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct FakeCloudState {
-    /// Addresses that were taken from the pool, and by which load balancer.
+    /// Names of the owning load balancers by allocated address.
     pub(super) addresses: BTreeMap<IpAddr, String>,
     pub(super) load_balancers: BTreeMap<String, FakeLoadBalancer>,
-    /// By cluster and destination.
+    /// Routes by cluster and destination.
     pub(super) routes: BTreeMap<String, FakeRoute>,
 }
 
@@ -91,7 +90,7 @@ impl FakeIpFamily {
     }
 }
 
-/// What a Service wants. No families: the first of the pool.
+/// Desired load balancer of a Service. Without families, it has an address of the first family of the pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FakeLoadBalancerSpec {
     pub(super) name: String,
@@ -103,7 +102,7 @@ pub(super) struct FakeLoadBalancerSpec {
     pub(super) hosts: Vec<String>,
 }
 
-/// One change of the memory.
+/// Single change of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FakeCloudStep {
     AllocateAddress { address: IpAddr, owner: String },
@@ -171,50 +170,55 @@ impl FakeCloudState {
         }
     }
 
-    /// Addresses taken for the load balancer called `name`, also while it does not exist (yet, or any more).
+    /// Returns the addresses that are allocated to the load balancer `name`, which does not have to exist (yet, or any
+    /// more).
     pub(super) fn owned_by<'a>(&'a self, name: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
         self.addresses.iter().filter(move |(_, owner)| *owner == name).map(|(address, _)| *address)
     }
 
-    /// The next step towards `wanted`.
+    /// Returns the next step towards `desired`; `None` if the load balancer matches it.
     pub(super) fn next_to_ensure(
         &self,
         pool: &[IpNet],
-        wanted: &FakeLoadBalancerSpec,
+        desired: &FakeLoadBalancerSpec,
     ) -> CloudResult<Option<FakeCloudStep>> {
-        let name = || wanted.name.clone();
+        let name = || desired.name.clone();
         let mut addresses = Vec::new();
-        for family in wanted.families_in(pool)? {
-            match self.address_for(pool, wanted, family)? {
+        for family in desired.families_in(pool)? {
+            match self.address_for(pool, desired, family)? {
                 (address, true) => addresses.push(address),
                 (address, false) => return Ok(Some(FakeCloudStep::AllocateAddress { address, owner: name() })),
             }
         }
-        let current = self.load_balancers.get(&wanted.name);
+        let current = self.load_balancers.get(&desired.name);
         let Some(current) =
-            current.filter(|lb| lb.addresses == addresses && lb.service == wanted.service && lb.cluster == wanted.cluster)
+            current.filter(|lb| lb.addresses == addresses && lb.service == desired.service && lb.cluster == desired.cluster)
         else {
-            let (cluster, service) = (wanted.cluster.clone(), wanted.service.clone());
+            let (cluster, service) = (desired.cluster.clone(), desired.service.clone());
             return Ok(Some(FakeCloudStep::CreateLoadBalancer { name: name(), cluster, service, addresses }));
         };
-        if current.ports != wanted.ports {
-            return Ok(Some(FakeCloudStep::SetPorts { name: name(), ports: wanted.ports.clone() }));
+        if current.ports != desired.ports {
+            return Ok(Some(FakeCloudStep::SetPorts { name: name(), ports: desired.ports.clone() }));
         }
-        if current.hosts != wanted.hosts {
-            return Ok(Some(FakeCloudStep::SetHosts { name: name(), hosts: wanted.hosts.clone() }));
+        if current.hosts != desired.hosts {
+            return Ok(Some(FakeCloudStep::SetHosts { name: name(), hosts: desired.hosts.clone() }));
         }
-        let surplus = self.owned_by(&wanted.name).find(|address| !addresses.contains(address));
+        let surplus = self.owned_by(&desired.name).find(|address| !addresses.contains(address));
         Ok(surplus.map(|address| FakeCloudStep::ReleaseAddress { address }))
     }
 
-    /// The next step towards `hosts` on a load balancer that is there.
+    /// Returns the next step that gives an existing load balancer these `hosts`.
+    ///
+    /// # Errors
+    ///
+    /// [`CloudError::Failed`] if the load balancer does not exist.
     pub(super) fn next_to_update(&self, name: &str, hosts: &[String]) -> CloudResult<Option<FakeCloudStep>> {
-        let missing = || CloudError::failed(format!("load balancer {name} does not exist, so its hosts cannot be changed"));
+        let missing = || CloudError::failed(format!("load balancer {name} does not exist, so its hosts cannot be updated"));
         let current = self.load_balancers.get(name).ok_or_else(missing)?;
         Ok((current.hosts != hosts).then(|| FakeCloudStep::SetHosts { name: name.to_owned(), hosts: hosts.to_vec() }))
     }
 
-    /// The next step towards nothing being left of the load balancer called `name`.
+    /// Returns the next step that deletes the load balancer `name` and its addresses; `None` if all are deleted.
     pub(super) fn next_to_delete(&self, name: &str) -> Option<FakeCloudStep> {
         if self.load_balancers.contains_key(name) {
             return Some(FakeCloudStep::RemoveLoadBalancer { name: name.to_owned() });
@@ -222,20 +226,22 @@ impl FakeCloudState {
         self.owned_by(name).next().map(|address| FakeCloudStep::ReleaseAddress { address })
     }
 
-    /// The address to use for a family, and whether it is taken already. A load balancer keeps its address while it may.
+    /// Returns the address of a family, and `true` if the load balancer owns it already.
+    ///
+    /// A load balancer keeps its address unless another address is requested.
     fn address_for(
         &self,
         pool: &[IpNet],
-        wanted: &FakeLoadBalancerSpec,
+        desired: &FakeLoadBalancerSpec,
         family: FakeIpFamily,
     ) -> CloudResult<(IpAddr, bool)> {
-        if let Some(address) = wanted.requested.filter(|address| FakeIpFamily::of(*address) == family) {
-            return self.requested_address(pool, wanted, address).map(|taken| (address, taken));
+        if let Some(address) = desired.requested.filter(|address| FakeIpFamily::of(*address) == family) {
+            return self.requested_address(pool, desired, address).map(|is_owned| (address, is_owned));
         }
-        let mine: BTreeSet<IpAddr> =
-            self.owned_by(&wanted.name).filter(|address| FakeIpFamily::of(*address) == family).collect();
-        let mut used = self.load_balancers.get(&wanted.name).into_iter().flat_map(|lb| lb.addresses.iter().copied());
-        if let Some(address) = used.find(|address| mine.contains(address)).or_else(|| mine.first().copied()) {
+        let owned: BTreeSet<IpAddr> =
+            self.owned_by(&desired.name).filter(|address| FakeIpFamily::of(*address) == family).collect();
+        let mut used = self.load_balancers.get(&desired.name).into_iter().flat_map(|lb| lb.addresses.iter().copied());
+        if let Some(address) = used.find(|address| owned.contains(address)).or_else(|| owned.first().copied()) {
             return Ok((address, true));
         }
         let ranges = pool.iter().filter(|range| FakeIpFamily::of_range(range) == family);
@@ -250,9 +256,9 @@ impl FakeCloudState {
         free.map(|address| (address, false)).ok_or_else(exhausted)
     }
 
-    fn requested_address(&self, pool: &[IpNet], wanted: &FakeLoadBalancerSpec, address: IpAddr) -> CloudResult<bool> {
+    fn requested_address(&self, pool: &[IpNet], desired: &FakeLoadBalancerSpec, address: IpAddr) -> CloudResult<bool> {
         match self.addresses.get(&address) {
-            Some(owner) if *owner == wanted.name => Ok(true),
+            Some(owner) if *owner == desired.name => Ok(true),
             Some(owner) => {
                 Err(CloudError::failed(format!("spec.loadBalancerIP: {address} is in use by load balancer {owner}")))
             }
@@ -264,10 +270,10 @@ impl FakeCloudState {
         }
     }
 
-    /// What nobody will ever clean up, given the names of the load balancers that Services want.
+    /// Returns the resources that no later call will clean up. `live` are the names of the required load balancers.
     pub(super) fn leaks(&self, live: &BTreeSet<String>) -> Vec<String> {
         let orphans = self.load_balancers.iter().filter(|(name, _)| !live.contains(*name));
-        let orphans = orphans.map(|(name, lb)| format!("load balancer {name} of Service {} is not wanted", lb.service));
+        let orphans = orphans.map(|(name, lb)| format!("load balancer {name} of Service {} is not required", lb.service));
         let stray = self
             .addresses
             .iter()
@@ -290,26 +296,26 @@ impl FakeLoadBalancerSpec {
         if let Some(missing) = families.iter().find(|family| !offered.contains(family)) {
             let (name, pool) = (missing.name(), list(pool));
             return Err(CloudError::refused(format!(
-                "loadBalancers.addressPool ({pool}) has no {name} range, as spec.ipFamilies asks"
+                "loadBalancers.addressPool ({pool}) has no {name} range, which spec.ipFamilies requires"
             )));
         }
         if families.is_empty() {
-            return Err(CloudError::refused("loadBalancers.addressPool is empty: no load balancer can have an address"));
+            return Err(CloudError::refused("loadBalancers.addressPool is empty: no load balancer can get an address"));
         }
         match self.requested.filter(|address| !families.contains(&FakeIpFamily::of(*address))) {
             Some(address) => {
-                Err(CloudError::refused(format!("spec.loadBalancerIP: {address} is of none of spec.ipFamilies")))
+                Err(CloudError::refused(format!("spec.loadBalancerIP: {address} belongs to no family of spec.ipFamilies")))
             }
             None => Ok(families),
         }
     }
 }
 
-/// The addresses of a range that load balancers get.
+/// Returns the addresses of a range that load balancers can use.
 fn usable(range: &IpNet) -> Box<dyn Iterator<Item = IpAddr>> {
     match *range {
         IpNet::V4(net) => Box::new(net.hosts().map(IpAddr::V4)),
-        // The first address of an IPv6 subnet is the routers' (RFC 4291 §2.6.1).
+        // The first address of an IPv6 subnet is the anycast address of its routers (RFC 4291 §2.6.1).
         IpNet::V6(net) => Box::new(net.hosts().skip(usize::from(net.prefix_len() < 127)).map(IpAddr::V6)),
     }
 }

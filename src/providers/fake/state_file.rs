@@ -1,6 +1,7 @@
-//! The file that keeps a fake cloud's memory across `kill -9`, and shares it between replicas.
+//! State file of a fake cloud: keeps the state across `kill -9`, and shares it between replicas.
 //!
-//! Written whole and renamed into place, so a reader never sees half of it. Read again before each call when it changed.
+//! The file is written completely and then renamed, so a reader never sees a partial file. It is read again before each call
+//! if it changed.
 
 use std::{
     fs,
@@ -12,7 +13,10 @@ use std::{
 use super::state::FakeCloudState;
 use crate::cloud_provider::{CloudError, CloudResult};
 
-/// What tells one version of a file from the next. A renamed file has another inode, however coarse the time; Windows shows none.
+/// Metadata that identifies a version of a file.
+///
+/// A file that was renamed into place has another inode, even if the modification times are equal. On Windows, the inode is
+/// 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateFileVersion {
     modified: Option<SystemTime>,
@@ -21,7 +25,7 @@ pub(super) struct StateFileVersion {
 }
 
 impl StateFileVersion {
-    /// `None` when there is no such file.
+    /// Reads the version of the file at `path`; `None` if it does not exist.
     pub(super) fn of(path: &Path) -> std::io::Result<Option<Self>> {
         match fs::metadata(path) {
             Ok(found) => Ok(Some(Self { modified: found.modified().ok(), inode: inode(&found), length: found.len() })),
@@ -41,55 +45,55 @@ fn inode(_: &fs::Metadata) -> u64 {
     0
 }
 
-/// The file and the version of it that is in memory.
+/// State file, with the version that was read or written last.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
-    seen: Option<StateFileVersion>,
+    current_version: Option<StateFileVersion>,
 }
 
 impl StateFile {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, seen: None }
+        Self { path, current_version: None }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The memory in the file, when it is another than was seen last. A file that was removed is an empty memory.
+    /// Reads the state if the file changed since the last read or write. A removed file is an empty state.
     pub(super) fn changed(&mut self) -> CloudResult<Option<FakeCloudState>> {
-        let now = StateFileVersion::of(&self.path).map_err(|error| self.about(&error))?;
-        if now == self.seen {
+        let version = StateFileVersion::of(&self.path).map_err(|error| self.about(&error))?;
+        if version == self.current_version {
             return Ok(None);
         }
-        let memory = match &now {
+        let state = match &version {
             None => FakeCloudState::default(),
             Some(_) => {
                 let text = fs::read(&self.path).map_err(|error| self.about(&error))?;
                 serde_json::from_slice(&text).map_err(|error| self.about(&error))?
             }
         };
-        self.seen = now;
-        Ok(Some(memory))
+        self.current_version = version;
+        Ok(Some(state))
     }
 
-    pub(super) fn save(&mut self, memory: &FakeCloudState) -> CloudResult<()> {
-        let written = self.replace(memory);
-        // After a failure nobody knows what the file holds: read it again.
-        self.seen = if written.is_ok() { StateFileVersion::of(&self.path).ok().flatten() } else { None };
-        written.map_err(|error| self.about(&error))
+    pub(super) fn save(&mut self, state: &FakeCloudState) -> CloudResult<()> {
+        let result = self.replace(state);
+        // After a failure, the content of the file is undetermined, so the next call reads it.
+        self.current_version = if result.is_ok() { StateFileVersion::of(&self.path).ok().flatten() } else { None };
+        result.map_err(|error| self.about(&error))
     }
 
-    fn replace(&self, memory: &FakeCloudState) -> std::io::Result<()> {
+    fn replace(&self, state: &FakeCloudState) -> std::io::Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{}.tmp", std::process::id()));
-        let replaced = fs::write(&name, serde_json::to_vec_pretty(memory)?).and_then(|()| fs::rename(&name, &self.path));
-        if replaced.is_err() {
-            // Half a file helps nobody, least of all on a full disk.
+        let result = fs::write(&name, serde_json::to_vec_pretty(state)?).and_then(|()| fs::rename(&name, &self.path));
+        if result.is_err() {
+            // A partial file would occupy space on a full disk.
             let _ = fs::remove_file(&name);
         }
-        replaced
+        result
     }
 
     fn about(&self, error: &dyn std::fmt::Display) -> CloudError {

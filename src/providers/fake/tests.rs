@@ -1,4 +1,4 @@
-//! What the fake cloud promises to those who test with it.
+//! Tests of the guarantees of the fake cloud.
 
 mod configuration;
 mod instances;

@@ -1,9 +1,9 @@
 //! Credentials that change while the process runs: a token in a file, and those of an exec plugin.
 //!
-//! In: the user of a kubeconfig, or the pod's. Out: requests with the newest credentials. After 401 it
-//! requests new ones, and if they differ it sends the request once more. A `tokenFile` takes precedence over a `token`,
-//! which counts while the file cannot be read; a plugin counts only where there is no other way to log in. Upstream:
-//! client-go `transport/round_trippers.go`, `plugin/pkg/client/auth/exec`.
+//! In: the user of a kubeconfig, or the pod's. Out: requests with the newest credentials. After 401, newer credentials are
+//! read, and if they differ, the request is sent once more. A `tokenFile` takes precedence over a `token`, which is used
+//! while the file is unreadable. A plugin is used only without other credentials. Upstream: client-go
+//! `transport/round_trippers.go`, `plugin/pkg/client/auth/exec`.
 
 mod exec_plugin;
 mod static_login;
@@ -22,16 +22,16 @@ use super::request_metrics::RequestMetrics;
 /// Source of credentials. Clones share its cache.
 #[derive(Clone)]
 pub(super) enum KubeCredentials {
-    /// The kubeconfig itself contains them, or none are required.
+    /// Credentials in the kubeconfig itself, or none.
     Static,
     /// A token in a file.
     TokenFile(Arc<TokenFile>),
-    /// Whatever a plugin says.
+    /// Credentials of an exec plugin.
     ExecPlugin(Arc<ExecPlugin>),
 }
 
 impl KubeCredentials {
-    /// Takes out of `user` what is not for kube to read.
+    /// Removes the credentials from `user` that kube must not read, and returns them.
     pub(super) fn take_from(user: &mut AuthInfo) -> Result<Self, String> {
         let (file, exec) = (user.token_file.take(), user.exec.take());
         if let Some(path) = file.filter(|path| !path.is_empty()) {

@@ -1,7 +1,7 @@
 //! Deadlines of every wait for the API server.
 //!
-//! In: a request. Out: its [`RequestDeadlines`] (pure), and a response whose head and body keep them. The time a request
-//! waits for the rate limit does not count: these limits begin when it leaves.
+//! In: a request. Out: its [`RequestDeadlines`] (pure), and a response whose head and body keep them. The limits start
+//! when the request is sent, so the wait for the rate limit does not count.
 //!
 //! | wait | limit | then |
 //! | --- | --- | --- |
@@ -26,41 +26,48 @@ use hyper::body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::BoxError;
 
-/// Longer than a busy API server takes, shorter than the 45 s within which a hung one must be detected.
-pub(super) const HEAD: Duration = Duration::from_secs(30);
-/// Longer than the API server itself gives a write (`--request-timeout`), which may wait for several admission webhooks.
+/// Deadline of the head of a response to a read.
 ///
-/// A write that is abandoned too soon takes effect nevertheless, and is sent again forever.
+/// It is longer than a busy API server takes, and shorter than the 45 s within which a hung API server must be detected.
+pub(super) const HEAD: Duration = Duration::from_secs(30);
+/// Deadline of the head of a response to a write, which may wait for several admission webhooks.
+///
+/// It is longer than the API server's own limit (`--request-timeout`). A write that is cancelled earlier may take effect,
+/// and would be repeated forever.
 const HEAD_OF_WRITE: Duration = Duration::from_secs(65);
-/// Between two pieces of an answer that has begun.
+/// Deadline of the next bytes of a response.
 const NEXT_BYTES: Duration = Duration::from_secs(15);
-/// The API server itself gives an ordinary request 60 s (`--request-timeout`).
+/// Deadline of a whole response. The API server limits ordinary requests to 60 s (`--request-timeout`).
 const WHOLE: Duration = Duration::from_secs(90);
-/// Longer than the interval of bookmarks, about a minute. HTTP/2 pings show whether the connection is alive.
+/// Deadline of the next bytes of a watch on HTTP/2, whose pings prove the connection.
+///
+/// It is longer than the interval of bookmarks, which is about a minute.
 const SILENCE: Duration = Duration::from_secs(90);
-/// Shorter, because HTTP/1.1 has no pings, and a proxy may keep a connection open that leads nowhere: only a new request
-/// shows that.
+/// Deadline of the next bytes of a watch on HTTP/1.1.
+///
+/// It is shorter because HTTP/1.1 has no pings, and a proxy may keep a dead connection open, which only a new request
+/// detects.
 const SILENCE_UNPROVEN: Duration = Duration::from_secs(40);
-/// Requested duration of a watch there: the server ends it, with a bookmark just before, sooner than this silence would.
+/// Requested duration of a watch on HTTP/1.1. The server ends the watch before this deadline, with a bookmark.
 const UNPROVEN_SECONDS: u32 = 35;
 /// Time that a watch may exceed its requested duration.
 const OVERTIME: Duration = Duration::from_secs(15);
-/// Assumed duration of a watch that requests none: more than the API server grants.
+/// Assumed duration of a watch without a requested duration, which is more than the API server permits.
 const UNSAID: Duration = Duration::from_secs(3600);
 
-/// A body within its limits.
+/// Body that ends or fails at its deadlines.
 pub(in crate::runtime) type BoxedResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// The API server took longer than it may.
+/// Error of an exceeded deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::runtime) enum DeadlineExceeded {
-    /// Not even the head of an answer came.
+    /// Missing head of the response.
     #[error("no response from the API server within {0:?}")]
     Head(Duration),
-    /// The answer stopped half-way.
+    /// Response that stopped before its end.
     #[error("the API server's response stalled for {NEXT_BYTES:?}")]
     Silence,
-    /// The answer came, but too slowly.
+    /// Response that was too slow as a whole.
     #[error("the API server's response was incomplete after {WHOLE:?}")]
     Whole,
 }
@@ -68,11 +75,11 @@ pub(in crate::runtime) enum DeadlineExceeded {
 /// Class of a request, which determines its deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runtime) enum RequestDeadlines {
-    /// A single answer to a read.
+    /// Response to a read.
     Read,
-    /// A single answer to a write.
+    /// Response to a write.
     Write,
-    /// A stream of changes that lasts as long as this.
+    /// Stream of changes with this duration.
     Watch(Duration),
 }
 
@@ -95,7 +102,7 @@ impl RequestDeadlines {
         if self == Self::Write { HEAD_OF_WRITE } else { HEAD }
     }
 
-    /// Returns the deadlines of the next bytes, and of all of them.
+    /// Returns the deadlines of the next bytes, and of the whole body.
     fn for_body(self, version: Version) -> (Duration, Duration) {
         match self {
             Self::Read | Self::Write => (NEXT_BYTES, WHOLE),
@@ -105,7 +112,7 @@ impl RequestDeadlines {
     }
 }
 
-/// Returns `uri` of a watch with a duration so short that it ends in good order where no ping proves the connection.
+/// Returns `uri` of a watch with a short duration, so that the server ends the watch before its deadline without pings.
 pub(in crate::runtime) fn shorten_watch(uri: &Uri) -> Uri {
     with_parameter(uri, "timeoutSeconds", UNPROVEN_SECONDS)
 }
@@ -120,7 +127,8 @@ pub(in crate::runtime) fn with_parameter(uri: &Uri, name: &str, value: u32) -> U
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
-/// Waits for `request` within `limits`; its body then keeps to them. `silent` is called when a watch was ended for its silence.
+/// Waits for the response within `limits`, which also apply to its body. `silent` is called if a watch ends because of
+/// silence.
 pub(in crate::runtime) async fn with_deadlines<B, E>(
     limits: RequestDeadlines,
     request: impl Future<Output = Result<Response<B>, E>>,

@@ -30,13 +30,13 @@ mod tests {
         store::ObjectKey,
     };
 
-    /// A client that answers everything with a Node, after a write has lost its leadership on the way.
+    /// Returns a client whose server responds with a Node. `lose` runs before the leadership of a request is checked.
     fn client(leadership: Leadership, lose: impl Fn() + Send + 'static) -> kube::Client {
-        let answer = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             let node = serde_json::to_vec(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).unwrap();
             Ok::<_, BoxError>(http::Response::new(kube::client::Body::from(node)))
         });
-        let fenced = RequestSteps { leadership: Some(leadership), ..RequestSteps::default() }.layer(answer);
+        let fenced = RequestSteps { leadership: Some(leadership), ..RequestSteps::default() }.layer(server);
         kube::Client::new(
             fenced.map_request(move |request: http::Request<kube::client::Body>| {
                 lose();
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_leadership_left_on_the_way_is_refused() {
+    async fn a_write_that_loses_leadership_is_refused() {
         let leading =
             LeadershipState::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into() };
         let (state, leadership) = Leadership::channel();

@@ -1,13 +1,13 @@
-//! Whole lists, for commands that look once.
+//! Complete lists, for commands that read the cluster once.
 //!
-//! In: an API. Out: all of its objects, or why not.
+//! In: an API. Out: all its objects, or an error.
 
 use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use super::with_causes;
 
-/// Objects of a page.
+/// Number of objects of a page.
 const PAGE: u32 = 500;
 
 /// Lists all objects, page by page.

@@ -1,7 +1,8 @@
 //! Files of a HostProcess container of Windows, whose volumes are below a folder that only the container runtime knows.
 //!
-//! In: a path as in the manifest, [`VARIABLE`]. Out: the path that exists. Where the runtime binds volumes at their paths (containerd 1.7 with
-//! Windows Server 2022), both exist and are the same file. Upstream: `start.ps1` of the Helm chart, which edits the kubeconfig.
+//! In: a path as in the manifest, [`VARIABLE`]. Out: the path that exists. Where the runtime binds volumes at their paths
+//! (containerd 1.7 with Windows Server 2022), both exist and are the same file. Upstream: `start.ps1` of the Helm chart,
+//! which edits the kubeconfig.
 
 use std::{
     ffi::OsString,
@@ -10,7 +11,7 @@ use std::{
 
 use kube::config::Kubeconfig;
 
-/// Names the folder in which the container's image and volumes are. hcsshim sets it, and nothing else does.
+/// Environment variable with the folder of the container's image and volumes, which only hcsshim sets.
 pub(super) const VARIABLE: &str = "CONTAINER_SANDBOX_MOUNT_POINT";
 
 /// Returns `path` below the mount point if it exists there, else `path`.
@@ -38,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// A kubeconfig as kube-proxy of kubeadm has it, and a user with a certificate.
+    /// Kubeconfig like that of kubeadm's kube-proxy, and a user with a certificate.
     const TEXT: &str = "apiVersion: v1
 kind: Config
 clusters:

@@ -1,8 +1,8 @@
-//! Through which proxy the API server is reached. Pure.
+//! Selection of the proxy for the API server. Pure.
 //!
-//! In: the server's URL, the kubeconfig's `proxy-url`, the environment. Out: the proxy, if any. As client-go does it (`rest/config.go`,
-//! `net/http.ProxyFromEnvironment`): `proxy-url` always counts, the environment only for servers that `NO_PROXY` does not name, and never
-//! for this machine.
+//! In: the server's URL, the kubeconfig's `proxy-url`, the environment. Out: the proxy, if any. As client-go does it
+//! (`rest/config.go`, `net/http.ProxyFromEnvironment`): `proxy-url` always counts, the environment only for servers that
+//! `NO_PROXY` does not name, and never for this machine.
 
 use std::net::IpAddr;
 
@@ -45,7 +45,7 @@ pub(super) fn cluster(kubeconfig: &Kubeconfig) -> Option<&Cluster> {
     kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()
 }
 
-/// Parses a URL; without a scheme it is one of `http`.
+/// Parses a URL. The default scheme is `http`.
 fn parse(url: &str) -> Option<Uri> {
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     url.parse().ok()
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_counts_for_the_scheme_and_never_for_this_machine() {
+    fn the_environment_applies_by_scheme_except_to_localhost() {
         let both = [("HTTPS_PROXY", "http://u:p@tls:1"), ("http_proxy", "plain:2"), ("https_proxy", "http://ignored")];
         assert_eq!(proxy("https://api:6443", &both).as_deref(), Some("http://u:p@tls:1/"));
         assert_eq!(proxy("http://api", &both).as_deref(), Some("http://plain:2/"));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_names_servers_and_not_proxies() {
+    fn no_proxy_lists_servers_without_proxy() {
         for (list, server, direct) in [
             ("api.example.com", "https://api.example.com:6443", true),
             ("example.com", "https://api.example.com", true),
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn the_field_counts_for_every_server() {
+    fn the_field_applies_to_every_server() {
         let found =
             with_field(Some("http://field"), "https://127.0.0.1", &[("NO_PROXY", "*"), ("HTTPS_PROXY", "http://other")]);
         assert_eq!(found.unwrap().unwrap().host(), Some("field"));
     }
 
     #[test]
-    fn what_is_no_url_is_named() {
+    fn errors_name_the_variable_or_field() {
         assert_eq!(with_field(None, "https://api", &[("HTTPS_PROXY", "http://a b")]), Err("HTTPS_PROXY"));
         assert_eq!(with_field(Some("http://a b"), "https://api", &[]), Err("proxy-url"));
     }

@@ -20,10 +20,10 @@ use crate::{metrics::Metrics, runtime::token_bucket::TokenBucket};
 
 /// Header of the flow schema. Upstream: `k8s.io/api/flowcontrol`, `ResponseHeaderMatchedFlowSchemaUID`.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
-/// On each answer of an API server. Upstream: `k8s.io/apiserver/pkg/apis/audit`, `HeaderAuditID`.
+/// Header of each response of an API server. Upstream: `k8s.io/apiserver/pkg/apis/audit`, `HeaderAuditID`.
 const AUDIT_ID: &str = "audit-id";
 
-/// Priority and fairness of the server, according to its last response. Clones are of the same server.
+/// Priority and fairness of the server, according to its last response. Clones share the state.
 #[derive(Clone, Default)]
 pub(super) struct ServerFairness(Arc<AtomicBool>);
 
@@ -43,7 +43,7 @@ impl ServerFairness {
     }
 }
 
-/// Lets requests through at the bucket's rate.
+/// Limit of a client's request rate.
 #[derive(Clone)]
 pub(super) struct RateLimit {
     bucket: TokenBucket,
@@ -84,7 +84,7 @@ mod tests {
     const FAIR: Option<&str> = Some("X-Kubernetes-PF-FlowSchema-UID");
     const OWN: Option<&str> = Some("Audit-Id");
 
-    /// How long these requests take if each is answered with this code, and with or without a header.
+    /// Returns the duration of sequential requests whose responses have this code and header.
     async fn duration(limit: RateLimit, requests: usize, code: u16, header: Option<&'static str>) -> Duration {
         let server = tower::service_fn(move |_: http::Request<Body>| {
             let response = http::Response::builder().status(code);
@@ -99,7 +99,7 @@ mod tests {
         start.elapsed()
     }
 
-    /// How long 31 requests take at one per second after two.
+    /// Returns the duration of 31 requests at one per second with a burst of two.
     async fn seconds(code: u16, header: Option<&'static str>, fairness: &ServerFairness) -> u64 {
         let metrics = Arc::new(Metrics::new().unwrap());
         let limit = RateLimit::new(1.0, 2, Some(fairness.clone()), "host".into(), metrics);
@@ -107,19 +107,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_with_priority_and_fairness_lifts_a_limit_that_nobody_asked_for() {
+    async fn priority_and_fairness_lifts_the_default_limit() {
         let fairness = ServerFairness::default();
         assert_eq!(seconds(200, None, &fairness).await, 29);
         assert_eq!(seconds(200, FAIR, &fairness).await, 0);
-        assert_eq!(seconds(502, None, &fairness).await, 0, "a proxy says nothing about the server");
-        assert_eq!(seconds(403, None, &fairness).await, 0, "nor does what stands in front of it");
+        assert_eq!(seconds(502, None, &fairness).await, 0, "a response of a proxy proves nothing about the server");
+        assert_eq!(seconds(403, None, &fairness).await, 0, "a proxy may also respond 403");
         for code in [401, 429] {
             assert_eq!(seconds(code, OWN, &fairness).await, 0, "{code} may come before fairness");
         }
-        assert_eq!(seconds(200, None, &fairness).await, 28, "it was switched off: the first request passed");
+        assert_eq!(seconds(200, None, &fairness).await, 28, "fairness was disabled: the first request passed");
         for code in [403, 404, 409, 422] {
             seconds(200, FAIR, &fairness).await;
-            assert_eq!(seconds(code, OWN, &fairness).await, 28, "{code}: it was switched off, and all is refused");
+            assert_eq!(
+                seconds(code, OWN, &fairness).await,
+                28,
+                "{code}: fairness was disabled, and all requests are rejected"
+            );
         }
     }
 

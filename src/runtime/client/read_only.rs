@@ -1,4 +1,4 @@
-//! Client that cannot write: the last layer that requests of a plan or a dry run pass.
+//! Client that cannot write: the last layer of requests of a plan or a dry run.
 //!
 //! In: a client. Out: a client that responds with [`ReadOnlyRefusal`] to every request that is neither a read nor a review.
 //! Nothing of such a request reaches the server, whatever component sends it and whatever its leadership.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::runtime::client::with_causes;
 
-    /// A client that counts what reaches the server.
+    /// Returns a read-only client, and the number of requests that reach the server.
     fn counted() -> (Client, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let arrived = Arc::clone(&count);
@@ -74,12 +74,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_and_reviews_pass_and_nothing_else_arrives() {
+    async fn only_reads_and_reviews_reach_the_server() {
         let (client, arrived) = counted();
         let nodes: Api<Node> = Api::all(client.clone());
         let events: Api<Event> = Api::default_namespaced(client.clone());
         nodes.get("n").await.unwrap();
-        // Whatever this server answers, it was asked.
+        // The response does not decode, but the request has reached the server.
         let _ = Api::<TokenReview>::all(client).create(&PostParams::default(), &TokenReview::default()).await;
         assert_eq!(arrived.load(Ordering::SeqCst), 2);
         let (patch, change) = (PatchParams::default(), Patch::Merge(json!({})));
@@ -90,14 +90,14 @@ mod tests {
             nodes.replace("n", &PostParams::default(), &Node::default()).await.map(drop),
             events.create(&PostParams::default(), &Event::default()).await.map(drop),
         ] {
-            let told = with_causes(&refused.unwrap_err());
-            assert!(told.contains("this process only reads") && told.contains(" /api/v1/"), "{told}");
+            let error = with_causes(&refused.unwrap_err());
+            assert!(error.contains("this process only reads") && error.contains(" /api/v1/"), "{error}");
         }
         assert_eq!(arrived.load(Ordering::SeqCst), 2);
     }
 
     #[test]
-    fn what_looks_like_a_review_is_none() {
+    fn paths_that_resemble_reviews_are_not_reads() {
         for path in ["/api/v1/namespaces/a/serviceaccounts/b/token", "/apis/x/tokenreviews", "/api/v1/nodes"] {
             assert!(!is_read(&Method::POST, path), "{path}");
         }

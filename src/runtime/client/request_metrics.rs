@@ -15,7 +15,7 @@ use tower::BoxError;
 use super::deadline::{BoxedResponseBody, RequestDeadlines};
 use crate::metrics::Metrics;
 
-/// Upstream's label for a request without an answer.
+/// Upstream's label for a request without a response.
 const NO_RESPONSE: &str = "<error>";
 
 /// Adds `rest_client_requests_total`, `rest_client_request_duration_seconds` and the sizes of bodies to a client.
@@ -57,7 +57,7 @@ fn observe(histogram: &prometheus::HistogramVec, labels: &[&str], bytes: u64) {
     histogram.with_label_values(labels).observe(f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)));
 }
 
-/// The body of an answer, which is measured when it has come whole.
+/// Body of a response, which is measured when it is complete.
 pub(super) struct MeasuredBody {
     inner: BoxedResponseBody,
     bytes: u64,
@@ -84,7 +84,7 @@ impl Body for MeasuredBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // The reader must come for the end, which records the measurement.
+        // The reader must read up to the end, which records the measurement.
         self.measure.is_none() && self.inner.is_end_stream()
     }
 
@@ -142,29 +142,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_given_up_is_counted_once_as_one_without_answer() {
+    async fn a_cancelled_request_is_counted_once_without_response() {
         let metrics = Arc::new(Metrics::new().unwrap());
         let never = steps(&metrics).layer(tower::service_fn(|_: Request<Full<Bytes>>| std::future::pending::<Answer>()));
-        let asked = never.oneshot(request("/", ""));
-        tokio::time::timeout(std::time::Duration::from_secs(30), asked).await.map(drop).unwrap_err();
+        let pending = never.oneshot(request("/", ""));
+        tokio::time::timeout(std::time::Duration::from_secs(30), pending).await.map(drop).unwrap_err();
         assert_eq!(metrics.rest_client_requests_total.with_label_values(&["<error>", "GET", "host"]).get(), 1.0);
 
-        let answering = steps(&metrics)
+        let responding = steps(&metrics)
             .layer(tower::service_fn(|_: Request<Full<Bytes>>| async { Answer::Ok(Response::new(Full::default())) }));
-        answering.oneshot(request("/", "")).await.unwrap();
+        responding.oneshot(request("/", "")).await.unwrap();
         let of = |code| metrics.rest_client_requests_total.with_label_values(&[code, "GET", "host"]).get();
         assert_eq!((of("<error>"), of("200")), (1.0, 1.0));
     }
 
     #[tokio::test]
-    async fn bodies_are_measured_but_for_those_of_watches() {
+    async fn bodies_are_measured_except_those_of_watches() {
         let metrics = Arc::new(Metrics::new().unwrap());
         for (uri, body) in [("/pods", ""), ("/pods?watch=true", ""), ("/pods", "twelve bytes")] {
-            let answering = steps(&metrics).layer(tower::service_fn(|_: Request<Full<Bytes>>| async {
+            let responding = steps(&metrics).layer(tower::service_fn(|_: Request<Full<Bytes>>| async {
                 Answer::Ok(Response::new(Full::from("seven b")))
             }));
-            let answer = answering.oneshot(request(uri, body)).await.unwrap();
-            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 7);
+            let response = responding.oneshot(request(uri, body)).await.unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 7);
         }
         let of = |histogram: &prometheus::HistogramVec| {
             let series = histogram.with_label_values(&["GET", "host"]);

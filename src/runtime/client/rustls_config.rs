@@ -1,7 +1,8 @@
-//! The TLS settings of one configuration: whom to trust, and as whom to appear.
+//! TLS settings of one configuration: trusted authorities, and the client certificate.
 //!
-//! In: a [`Config`] whose exec plugin has been taken out. Out: a [`ClientConfig`]. As `kube::client::ConfigExt::rustls_client_config`, which
-//! brings along all of kube's logins, with JSON paths and regular expressions for a plugin that client-go dropped.
+//! In: a [`Config`] without its exec plugin. Out: a [`ClientConfig`]. It replaces
+//! `kube::client::ConfigExt::rustls_client_config`, which would link all of kube's logins, with JSON paths and regular
+//! expressions for a plugin that client-go dropped.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -108,7 +109,7 @@ fn parse(certificate: &[u8], key: &[u8]) -> Result<ClientIdentity, RustlsTlsErro
     if chain.is_empty() { Err(RustlsTlsError::MissingCertificate) } else { Ok((chain, key)) }
 }
 
-/// `insecure-skip-tls-verify`: every server is the right one.
+/// Verifier for `insecure-skip-tls-verify`, which accepts every server.
 #[derive(Debug)]
 struct AnyServer;
 
@@ -168,13 +169,13 @@ mod tests {
     #[test]
     fn the_system_is_trusted_unless_authorities_are_named() {
         assert!(rustls_config(&config()).is_ok_and(|tls| !tls.client_auth_cert_resolver.has_certs()));
-        let mut bad = config();
-        bad.root_cert = Some(vec![b"none".to_vec()]);
-        assert!(rustls_config(&bad).unwrap_err().to_string().contains("root certificate"));
+        let mut invalid = config();
+        invalid.root_cert = Some(vec![b"none".to_vec()]);
+        assert!(rustls_config(&invalid).unwrap_err().to_string().contains("root certificate"));
     }
 
     #[test]
-    fn data_goes_before_files_and_halves_are_refused() {
+    fn data_precedes_files_and_incomplete_pairs_are_refused() {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
         let mut whole = config();
@@ -183,13 +184,13 @@ mod tests {
         whole.auth_info.client_key_data = Some(base64(key.serialize_pem().trim_end()).into());
         assert!(rustls_config(&whole).unwrap().client_auth_cert_resolver.has_certs());
 
-        let told = |change: fn(&mut Config)| {
+        let error_after = |change: fn(&mut Config)| {
             let mut config = whole.clone();
             change(&mut config);
             with_causes(&rustls_config(&config).unwrap_err())
         };
-        assert!(told(|it| it.auth_info.client_key_data = None).contains("failed to load client key"));
-        assert!(told(|it| it.auth_info.client_certificate_data = None).contains("/nowhere"));
-        assert!(told(|it| it.auth_info.client_certificate_data = Some("!".to_owned())).contains("not base64"));
+        assert!(error_after(|it| it.auth_info.client_key_data = None).contains("failed to load client key"));
+        assert!(error_after(|it| it.auth_info.client_certificate_data = None).contains("/nowhere"));
+        assert!(error_after(|it| it.auth_info.client_certificate_data = Some("!".to_owned())).contains("not base64"));
     }
 }

@@ -62,10 +62,10 @@ impl Files {
 }
 
 const EXEC: &str = "client.authentication.k8s.io/v1";
-/// The user of a kubeconfig who has a certificate in a file.
+/// User of a kubeconfig, with a certificate in a file.
 const WITH_CERTIFICATE: &str = "client-certificate: client.crt, client-key: client.key";
 
-/// Lets the time pass after which files are read again.
+/// Advances the time by more than the interval between reads of the files.
 async fn reload_interval() {
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_secs(11)).await;
@@ -89,7 +89,7 @@ async fn errors_name_the_flag_and_the_file() {
 }
 
 #[tokio::test]
-async fn an_unreachable_server_is_told_with_the_cause() {
+async fn an_unreachable_server_is_reported_with_the_cause() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -112,7 +112,7 @@ async fn the_master_flag_replaces_the_server() {
     }
 }
 
-/// Serves on loopback; answers where.
+/// Serves `router` on loopback, and returns the address.
 async fn serve(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = listener.local_addr().unwrap().to_string();
@@ -127,7 +127,7 @@ async fn serve(router: Router) -> String {
     host
 }
 
-/// Refuses every request with this code, and reports this header of each.
+/// Starts a server that rejects every request with `code`, and reports the value of `header` of each.
 async fn refuse(code: http::StatusCode, header: http::HeaderName) -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
     let (report, reported) = tokio::sync::mpsc::unbounded_channel();
     let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
@@ -138,15 +138,15 @@ async fn refuse(code: http::StatusCode, header: http::HeaderName) -> (String, to
 }
 
 #[tokio::test]
-async fn a_thousand_requests_are_few_at_once() {
+async fn concurrent_requests_are_limited() {
     let (arrived, mut waiting) = crate::runtime::watch::channel(0_usize);
     let go = Arc::new(tokio::sync::Semaphore::new(0));
-    let held = Arc::clone(&go);
+    let permits = Arc::clone(&go);
     let router = Router::new().fallback(any(move || {
         arrived.send_modify(|count| *count += 1);
-        let held = Arc::clone(&held);
+        let permits = Arc::clone(&permits);
         async move {
-            held.acquire().await.unwrap().forget();
+            permits.acquire().await.unwrap().forget();
             http::StatusCode::NOT_FOUND
         }
     }));
@@ -155,19 +155,19 @@ async fn a_thousand_requests_are_few_at_once() {
     let nodes = Api::<Node>::all(KubeClients::load(unlimited, metrics()).await.unwrap().for_component("c").unwrap());
     let all = futures::future::join_all((0..1000).map(|_| nodes.get("n")));
     let one_by_one = async {
-        for done in 0..=1000 - MAX_CONCURRENT_REQUESTS {
-            waiting.wait_for(|count| *count >= MAX_CONCURRENT_REQUESTS + done).await.unwrap();
-            assert_eq!(*waiting.borrow(), MAX_CONCURRENT_REQUESTS + done);
+        for completed in 0..=1000 - MAX_CONCURRENT_REQUESTS {
+            waiting.wait_for(|count| *count >= MAX_CONCURRENT_REQUESTS + completed).await.unwrap();
+            assert_eq!(*waiting.borrow(), MAX_CONCURRENT_REQUESTS + completed);
             go.add_permits(1);
         }
         go.add_permits(MAX_CONCURRENT_REQUESTS);
     };
-    let (answers, ()) = tokio::join!(all, one_by_one);
-    assert!(answers.iter().all(Result::is_err));
+    let (results, ()) = tokio::join!(all, one_by_one);
+    assert!(results.iter().all(Result::is_err));
 }
 
 #[tokio::test]
-async fn requests_carry_the_component_and_are_counted_once_without_retry() {
+async fn requests_name_the_component_and_are_not_retried() {
     let (host, mut seen) = refuse(http::StatusCode::SERVICE_UNAVAILABLE, USER_AGENT).await;
     let metrics = metrics();
     let clients = clients_of(&host, &metrics).await;
@@ -178,7 +178,7 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
         Api::<Node>::all(client).get("n").await.unwrap_err();
         assert_eq!(seen.recv().await.unwrap(), agent);
     }
-    assert!(seen.try_recv().is_err(), "no request is repeated behind the caller's back");
+    assert!(seen.try_recv().is_err(), "no request is repeated");
     let counted = metrics.rest_client_requests_total.with_label_values(&["503", "GET", &host]).get();
     assert_eq!(counted, 2.0);
 }
@@ -186,19 +186,19 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
 #[tokio::test]
 async fn reviews_wait_for_no_rate_limit() {
     let host = serve(Router::new().fallback(any(|| async { http::StatusCode::NOT_FOUND }))).await;
-    let (metrics, one_and_no_more) =
+    let (metrics, one_request) =
         (metrics(), KubeClientConfig { qps: 0.001, burst: 1, ..settings(None, Some(&format!("http://{host}"))) });
-    let clients = KubeClients::load(one_and_no_more, Arc::clone(&metrics)).await.unwrap();
+    let clients = KubeClients::load(one_request, Arc::clone(&metrics)).await.unwrap();
     let nodes = Api::<Node>::all(clients.for_reviews().unwrap());
     for number in 0..10 {
-        let answer = tokio::time::timeout(std::time::Duration::from_secs(10), nodes.get("n")).await;
-        assert!(answer.is_ok(), "{number} waits");
+        let result = tokio::time::timeout(std::time::Duration::from_secs(10), nodes.get("n")).await;
+        assert!(result.is_ok(), "request {number} waits");
     }
     assert_eq!(metrics.rest_client_requests_total.with_label_values(&["404", "GET", &host]).get(), 10.0);
 }
 
-/// A certificate authority, and a server that asks for certificates of it and tells the serial number of each request's.
-mod asking_for_certificates {
+/// Certificate authority, and a server that requires its client certificates and reports their serial numbers.
+mod mutual_tls {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SerialNumber};
     use std::sync::atomic::Ordering::SeqCst;
 
@@ -221,7 +221,7 @@ mod asking_for_certificates {
             Self { issuer: Issuer::new(params, key), pem }
         }
 
-        /// A certificate with this number, and its key.
+        /// Returns a certificate with the serial number `number`, and its key.
         pub(super) fn issue(&self, number: u8) -> (String, String) {
             let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
             params.serial_number = Some(SerialNumber::from(vec![number]));
@@ -234,9 +234,14 @@ mod asking_for_certificates {
         CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
     }
 
-    /// Serves HTTP/2 on loopback; answers the port, and tells for each request whose certificate came and in which version of HTTP.
-    /// The first connection answers `answers` requests, and goes dead without being closed.
-    pub(super) async fn serve(authority: &Authority, answers: usize) -> (u16, mpsc::UnboundedReceiver<(u8, http::Version)>) {
+    /// Serves HTTP/2 on loopback. Returns the port, and a receiver of the certificate number and HTTP version of each
+    /// request.
+    ///
+    /// The first connection sends `responses` responses, and then stops without being closed.
+    pub(super) async fn serve(
+        authority: &Authority,
+        responses: usize,
+    ) -> (u16, mpsc::UnboundedReceiver<(u8, http::Version)>) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(der(&authority.pem)).unwrap();
@@ -250,22 +255,22 @@ mod asking_for_certificates {
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (tell, told) = mpsc::unbounded_channel();
+        let (report, reported) = mpsc::unbounded_channel();
         tokio::spawn(async move {
-            let mut answers = Some(answers);
+            let mut responses = Some(responses);
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
                 let Ok(stream) = acceptor.accept(socket).await else { continue };
                 let peer = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
                 let number = x509_parser::parse_x509_certificate(&peer).unwrap().1.raw_serial()[0];
-                let tell = tell.clone();
-                let left = std::sync::atomic::AtomicUsize::new(answers.take().unwrap_or(usize::MAX));
+                let report = report.clone();
+                let remaining = std::sync::atomic::AtomicUsize::new(responses.take().unwrap_or(usize::MAX));
                 let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
-                    let dead = left.load(SeqCst) == 0;
-                    left.fetch_sub(usize::from(!dead), SeqCst);
-                    let _ = tell.send((number, request.version()));
+                    let is_dead = remaining.load(SeqCst) == 0;
+                    remaining.fetch_sub(usize::from(!is_dead), SeqCst);
+                    let _ = report.send((number, request.version()));
                     async move {
-                        if dead {
+                        if is_dead {
                             std::future::pending::<()>().await;
                         }
                         Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty()))
@@ -277,11 +282,11 @@ mod asking_for_certificates {
                 });
             }
         });
-        (port, told)
+        (port, reported)
     }
 }
 
-/// A kubeconfig whose certificate authorities are in `ca.crt`, and whose user is as given.
+/// Returns a kubeconfig with this user, whose certificate authorities are in `ca.crt`.
 fn kubeconfig(port: u16, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
@@ -290,34 +295,34 @@ fn kubeconfig(port: u16, user: &str) -> String {
     )
 }
 
-/// The same at this address, without TLS.
+/// Returns a kubeconfig with this user for a server without TLS.
 fn plain_kubeconfig(host: impl std::fmt::Display, user: &str) -> String {
     kubeconfig(1, user).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"))
 }
 
-async fn ask(client: &Client) -> bool {
-    let asked = client.request_text(http::Request::get("/").body(Vec::new()).unwrap());
-    tokio::time::timeout(std::time::Duration::from_secs(1), asked).await.is_ok_and(|answer| answer.is_ok())
+async fn succeeds(client: &Client) -> bool {
+    let response = client.request_text(http::Request::get("/").body(Vec::new()).unwrap());
+    tokio::time::timeout(std::time::Duration::from_secs(1), response).await.is_ok_and(|result| result.is_ok())
 }
 
-/// The next request to a connection that goes dead is lost; the election's one after it is not.
+/// The next request on a dead connection is lost; the election's request after it is not.
 #[tokio::test]
 async fn a_dead_connection_costs_the_election_one_request() {
-    use asking_for_certificates::{Authority, serve};
+    use mutual_tls::{Authority, serve};
     let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, 1).await;
     files.write("ca.crt", &authority.pem);
     files.write_certificate(&authority.issue(7));
     let clients = files.clients(&kubeconfig(port, WITH_CERTIFICATE)).await;
     let client = clients.for_election().unwrap();
-    assert_eq!([ask(&client).await, ask(&client).await, ask(&client).await], [true, false, true]);
+    assert_eq!([succeeds(&client).await, succeeds(&client).await, succeeds(&client).await], [true, false, true]);
     assert_eq!(seen.recv().await.unwrap(), (7, http::Version::HTTP_11));
 }
 
-/// The plugin fails after the start; the authorities are replaced all the same.
+/// The plugin fails after the start, but the authorities are replaced.
 #[tokio::test]
-async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
-    use asking_for_certificates::{Authority, serve};
+async fn new_authorities_keep_the_certificate_of_a_plugin() {
+    use mutual_tls::{Authority, serve};
     let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
     let (certificate, key) = authority.issue(7);
@@ -328,23 +333,23 @@ async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
     let exec = files.write_plugin(&format!("exec cat '{}'", files.path("credential").display()));
     let clients = files.clients(&kubeconfig(port, &exec)).await;
     let client = clients.for_component("c").unwrap();
-    ask(&client).await;
+    succeeds(&client).await;
     assert_eq!(seen.recv().await.unwrap().0, 7);
 
     std::fs::remove_file(files.path("credential")).unwrap();
     files.write("ca.crt", &format!("{}{}", Authority::new().pem, authority.pem));
     reload_interval().await;
-    ask(&client).await;
-    let again = tokio::time::timeout(std::time::Duration::from_secs(10), seen.recv()).await;
-    assert_eq!(again.unwrap().unwrap().0, 7);
+    succeeds(&client).await;
+    let second_request = tokio::time::timeout(std::time::Duration::from_secs(10), seen.recv()).await;
+    assert_eq!(second_request.unwrap().unwrap().0, 7);
 }
 
 #[tokio::test]
-async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
-    use asking_for_certificates::{Authority, serve};
+async fn a_plugin_replaces_its_expired_certificate() {
+    use mutual_tls::{Authority, serve};
     let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
-    let give = |number, expires: &str| {
+    let provide = |number, expires: &str| {
         let (certificate, key) = authority.issue(number);
         let status = serde_json::json!({
             "clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": expires,
@@ -353,11 +358,11 @@ async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
     };
     files.write("ca.crt", &authority.pem);
     let exec = files.write_plugin(&format!("exec cat '{}'", files.path("credential").display()));
-    give(7, "2020-01-01T00:00:00Z");
+    provide(7, "2020-01-01T00:00:00Z");
     let clients = files.clients(&kubeconfig(port, &exec)).await;
     for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
         for (number, expires) in [(7, "2020-01-01T00:00:00Z"), (8, "2999-01-01T00:00:00Z")] {
-            give(number, expires);
+            provide(number, expires);
             let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
             assert_eq!(seen.recv().await.unwrap().0, number);
         }
@@ -365,7 +370,7 @@ async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
 }
 
 #[tokio::test]
-async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() {
+async fn a_write_without_leadership_after_a_plugin_run_is_not_sent() {
     use crate::runtime::leader_election::LeadershipState;
     let (seen, mut writes) = tokio::sync::mpsc::unbounded_channel();
     let router = Router::new().fallback(any(move || {
@@ -392,35 +397,35 @@ async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() 
 
 #[tokio::test]
 async fn a_renewed_client_certificate_is_used_without_a_restart() {
-    use asking_for_certificates::{Authority, serve};
+    use mutual_tls::{Authority, serve};
     let (authority, files) = (Authority::new(), Files::new());
     let (port, mut seen) = serve(&authority, usize::MAX).await;
     files.write("ca.crt", &authority.pem);
     files.write_certificate(&authority.issue(7));
     let clients = files.clients(&kubeconfig(port, WITH_CERTIFICATE)).await;
     let client = clients.for_component("c").unwrap();
-    let mut ask = async || {
+    let mut serial_and_version = async || {
         let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
         seen.recv().await.unwrap()
     };
-    assert_eq!(ask().await, (7, http::Version::HTTP_2));
+    assert_eq!(serial_and_version().await, (7, http::Version::HTTP_2));
     files.write_certificate(&authority.issue(8));
-    assert_eq!(ask().await.0, 7, "files are not read for each request");
+    assert_eq!(serial_and_version().await.0, 7, "files are not read for each request");
     reload_interval().await;
-    assert_eq!(ask().await.0, 8, "the old connection serves no new request");
+    assert_eq!(serial_and_version().await.0, 8, "no new request uses the old connection");
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_answers_fails() {
+async fn a_request_without_response_fails() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let clients = clients_of(&address.to_string(), &metrics()).await;
     for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
         let nodes = Api::<Node>::all(client);
-        let asked = tokio::spawn(async move { nodes.get("n").await });
-        let (_held, _) = listener.accept().await.unwrap();
+        let request = tokio::spawn(async move { nodes.get("n").await });
+        let (_connection, _) = listener.accept().await.unwrap();
         tokio::time::pause();
-        let error = with_causes(&asked.await.unwrap().unwrap_err());
+        let error = with_causes(&request.await.unwrap().unwrap_err());
         tokio::time::resume();
         assert!(error.contains("no response from the API server within 30s"), "{error}");
     }

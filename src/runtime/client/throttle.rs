@@ -1,7 +1,7 @@
 //! Throttle that follows `Retry-After` of the API server.
 //!
-//! In: responses of code 429 or 503 with `Retry-After`. Out: the moment before which nothing else leaves the client. The
-//! rejected request fails: its sender decides about a retry. Upstream: client-go `rest/with_retry.go`.
+//! In: responses of code 429 or 503 with `Retry-After`. Out: the time before which the client sends no other request. The
+//! rejected request fails, and its caller decides about a retry. Upstream: client-go `rest/with_retry.go`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, StatusCode, header::RETRY_AFTER};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// No server makes a client wait longer.
+/// Longest delay of a client, whatever the server requests.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Returns the delay that such a response requests, or `None`.

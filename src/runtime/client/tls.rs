@@ -1,10 +1,9 @@
 //! Certificates that a kubeconfig or the pod names by path, read again when they change.
 //!
 //! In: a [`Config`] and the path of the certificate authorities. Out: the [`rustls::ClientConfig`] to connect with now.
-//! Files are looked at when a request leaves, at most once in [`RELOAD_INTERVAL`]. A file that is missing, half written or
-//! does not fit its counterpart keeps what was used before, and says so; it is tried again until it can be used. Where
-//! there is an exec plugin, its certificate is used, whichever it gave last. Upstream: client-go
-//! `transport/cert_rotation.go`.
+//! Files are checked when a request is sent, at most once per [`RELOAD_INTERVAL`]. If a file is missing, incomplete or does
+//! not match its counterpart, the previous material is kept, and the error is logged. The file is read again until it is
+//! valid. If there is an exec plugin, its latest certificate is used. Upstream: client-go `transport/cert_rotation.go`.
 
 use std::{
     fs,
@@ -34,12 +33,14 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) enum ConnectionSharing {
     /// Requests share one connection, where the server speaks HTTP/2.
     Shared,
-    /// None do (HTTP/1.1): a request that is given up takes its connection with it, and the next one does not go into a dead one.
+    /// Each request has its own connection (HTTP/1.1). A cancelled request closes its connection, so no later request uses a
+    /// dead one.
     Exclusive,
 }
 
 impl ConnectionSharing {
-    /// Returns how many connections may be idle. Where they are not shared, a dead one must not be followed by a second.
+    /// Returns the maximum number of idle connections. If they are not shared, a dead connection must not be followed by a
+    /// second one.
     pub(super) fn max_idle(self) -> usize {
         if self == Self::Shared { usize::MAX } else { 1 }
     }
@@ -50,12 +51,12 @@ impl ConnectionSharing {
     }
 }
 
-/// The material as last read.
+/// TLS material as last read.
 pub(super) struct KubeClientTls {
     config: Config,
     pub(super) sharing: ConnectionSharing,
     authorities: Option<PathBuf>,
-    /// Gives the client's certificate, if there is a plugin.
+    /// Plugin that issues the client certificate, if there is one.
     plugin: Option<Arc<ExecPlugin>>,
     files: Vec<PathBuf>,
     loaded: Mutex<LoadedTls>,
@@ -63,7 +64,7 @@ pub(super) struct KubeClientTls {
 
 struct LoadedTls {
     config: Arc<rustls::ClientConfig>,
-    /// The certificate of the plugin that it has.
+    /// Certificate of the plugin that the configuration contains.
     certificate: Option<Arc<CertifiedKey>>,
     /// Digest of the files that are in use.
     digest: u64,
@@ -115,7 +116,7 @@ impl KubeClientTls {
 }
 
 impl LoadedTls {
-    /// Sets the client certificate. No session with another one is resumed.
+    /// Sets the client certificate. TLS sessions with another certificate are not resumed.
     fn set_client_certificate(&mut self, certificate: Option<Arc<CertifiedKey>>) {
         if self.certificate.as_ref().map(Arc::as_ptr) == certificate.as_ref().map(Arc::as_ptr) {
             return;
@@ -129,7 +130,7 @@ impl LoadedTls {
         (self.config, self.certificate) = (Arc::new(config), certificate);
     }
 
-    /// Uses what `files` say, unless that is what is used already.
+    /// Loads `files` again if their digest differs from the digest in use.
     fn reload_if_changed(
         &mut self,
         files: &[PathBuf],
@@ -160,7 +161,7 @@ impl LoadedTls {
     }
 }
 
-/// No certificate is presented.
+/// Resolver that presents no client certificate.
 #[derive(Debug)]
 struct NoClientCertificate;
 
@@ -174,7 +175,7 @@ impl ResolvesClientCert for NoClientCertificate {
     }
 }
 
-/// Changes with the contents of any of `files`. An unreadable file counts as one with no contents.
+/// Returns a digest of the contents of `files`. An unreadable file counts as empty.
 fn digest(files: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     files.iter().for_each(|file| fs::read(file).ok().hash(&mut hasher));
@@ -200,7 +201,7 @@ fn certificates(path: &PathBuf) -> Result<Vec<Vec<u8>>, String> {
     let pem = fs::read(path).map_err(|error| about(&error))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).map(|der| der.map(|der| der.to_vec())).collect();
     let found = found.map_err(|error| about(&error))?;
-    if found.is_empty() { Err(about(&"there is no certificate in it")) } else { Ok(found) }
+    if found.is_empty() { Err(about(&"it contains no certificate")) } else { Ok(found) }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Connections to the API server that are known to be alive.
+//! Connections to the API server, with detection of dead connections.
 //!
 //! In: a [`Config`] and the [`KubeClientTls`] material. Out: a tower service that sends requests. HTTP/2 where the server
 //! offers it, with pings, so that a dead peer is detected within [`PING_EVERY`] + [`PING_TIMEOUT`] whatever is in between;
@@ -37,7 +37,7 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 use self::erased::{Connector, ErasedConnection, erased};
 use super::{rustls_config::rustls_config, tls::KubeClientTls};
 
-/// Longest part of an HTTP/1.1 response that a connection holds: what it holds grows with the largest response, and stays.
+/// Maximum buffer of an HTTP/1.1 connection, which grows with the largest response and does not shrink.
 const HTTP1_BUFFER: usize = 64 * 1024;
 /// Silence after which a connection is pinged.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -55,7 +55,7 @@ const SOCKS_PORT: u16 = 1080;
 /// Time limit of a connection, with name lookup, proxy and TLS handshake.
 const CONNECT: Duration = Duration::from_secs(15);
 
-/// There is no connection. Its cause says why, but neither to whom nor through whom.
+/// Error of a failed connection. It adds the server and the proxy to the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to {server}{through}")]
 struct UnreachableServer {
@@ -71,21 +71,20 @@ type ThroughProxy = Arc<str>;
 fn through(proxy: &Uri) -> ThroughProxy {
     let host = proxy.host().unwrap_or_default();
     let address = proxy.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-    format!(" through the proxy {address} (look at proxy-url of the kubeconfig, HTTPS_PROXY, HTTP_PROXY and NO_PROXY)")
-        .into()
+    format!(" through the proxy {address} (check proxy-url of the kubeconfig, HTTPS_PROXY, HTTP_PROXY and NO_PROXY)").into()
 }
 
 type TlsNameResolver = Arc<dyn ResolveServerName + Send + Sync>;
 type KubeResponseFuture = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
 type KubeConnectionFuture = BoxFuture<'static, Result<MaybeHttpsStream<ErasedConnection>, BoxError>>;
-/// Sends over one pool of connections.
+/// Function that sends a request over one pool of connections.
 type SendRequestFn = dyn Fn(Request<Body>) -> KubeResponseFuture + Send + Sync;
 type ConnectionPoolFactory = Arc<dyn Fn(Arc<rustls::ClientConfig>) -> Arc<SendRequestFn> + Send + Sync>;
 
-/// Sends requests over connections that it keeps.
+/// Transport with a pool of connections.
 ///
-/// When the certificates change, new requests use new connections; the old ones close when their requests have ended,
-/// because a server checks the client's certificate again at each request.
+/// When the certificates change, new requests use new connections, because a server checks the client certificate of a
+/// connection at each request. The old connections close when their requests have ended.
 #[derive(Clone)]
 pub(super) struct KubeTransport {
     new_pool: ConnectionPoolFactory,
@@ -126,7 +125,7 @@ impl KubeTransport {
     }
 }
 
-/// Makes pools of connections, through the proxy if there is one.
+/// Returns a factory of connection pools, which use the proxy if there is one.
 fn pool_factory(config: &Config, names: TlsNameResolver, idle: usize) -> Result<ConnectionPoolFactory, kube::Error> {
     let tcp = tcp();
     let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, ThroughProxy::default(), names, idle)) };

@@ -14,28 +14,28 @@ use tokio::time::Instant;
 use super::{EventType, RecordedEvent, lru::LruMap, truncate_message};
 use crate::runtime::token_bucket::TokenBucket;
 
-/// Keys remembered, per purpose.
+/// Maximum number of keys in each map.
 const MAX_KEYS: usize = 4096;
-/// Different messages with the same reason on the same object before they are combined.
+/// Number of different messages with one reason on one object from which on they are combined.
 const MAX_SIMILAR_MESSAGES: usize = 10;
-/// Pause after which similar events are counted from the beginning.
+/// Pause after which the count of similar events restarts.
 const AGGREGATION_WINDOW: Duration = Duration::from_secs(600);
-/// Events per source and object in one go.
+/// Burst of events per source and object.
 const BURST: f64 = 25.0;
-/// After that, one per this long.
+/// Interval of one event per source and object after the burst.
 const REFILL: Duration = Duration::from_secs(300);
 const COMBINED: &str = "(combined from similar events): ";
-/// Longest object name that Kubernetes takes.
+/// Longest object name that Kubernetes accepts.
 const LONGEST_NAME: usize = 253;
 
 /// Component and object. Keys are in several maps at once, so their texts are shared.
 type EventSourceKey = (&'static str, Arc<str>);
-/// Source, type and reason: what makes events similar.
+/// Source, type and reason, which are equal for similar events.
 type EventAggregateKey = (EventSourceKey, EventType, &'static str);
-/// Group and message, which is empty for combined events: what makes events the same.
+/// Key of similar events and message, which are equal for equal events. The message of combined events is empty.
 pub(super) type EventKey = (EventAggregateKey, Arc<str>);
 
-/// Time in both kinds: one to write, one to measure with.
+/// Current time on the wall clock and on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventTime {
     /// Time that is written into events.
@@ -47,11 +47,11 @@ pub(super) struct EventTime {
 /// Decision about an event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CorrelationDecision {
-    /// Too many from this source on this object.
+    /// Drop the event, because its source has recorded too many on its object.
     Drop,
-    /// Write it as a new object.
+    /// Write the event as a new object.
     Create(EventKey, Box<CoreEvent>),
-    /// The event was written before: increment `count` of that object. If that was deleted, create it whole.
+    /// Increment `count` of the object of an earlier equal event. If that object was deleted, create this event.
     Increment(EventKey, Box<CoreEvent>),
 }
 
@@ -66,12 +66,12 @@ struct EventLogEntry {
     first: Timestamp,
 }
 
-/// Remembers enough of past events to judge new ones.
+/// Keys and counts of earlier events, which determine the decisions about new events.
 pub(super) struct EventCorrelator {
     aggregates: LruMap<EventAggregateKey, EventAggregate>,
     event_log: LruMap<EventKey, EventLogEntry>,
     buckets: LruMap<EventSourceKey, TokenBucket>,
-    /// Makes names unique when two events fall on one nanosecond.
+    /// Time in the last name, in nanoseconds. It makes names of events at the same nanosecond unique.
     last_name: i128,
 }
 
@@ -115,7 +115,7 @@ impl EventCorrelator {
         }
     }
 
-    /// Records that the server does not have the event: the next one of its kind is new again.
+    /// Records that the server does not have the event, so the next equal event is created.
     pub(super) fn forget(&mut self, identity: &EventKey) {
         if let Some(written) = self.event_log.get(identity) {
             written.count = 0;
@@ -261,23 +261,23 @@ mod tests {
     }
 
     #[test]
-    fn from_the_tenth_on_similar_events_are_combined_until_a_pause() {
+    fn ten_similar_events_are_combined_until_a_pause() {
         let mut bench = Bench::new();
         for i in 0..9 {
             bench.created("node-1", &format!("message {i}"));
         }
         let combined = bench.created("node-1", "message 9");
         assert_eq!(combined.message.as_deref(), Some("(combined from similar events): message 9"));
-        let again = bench.recounted("node-1", "message 10");
-        assert_eq!(again.message.as_deref(), Some("(combined from similar events): message 10"));
-        assert_eq!((again.count, again.metadata.name), (Some(2), combined.metadata.name));
+        let recounted = bench.recounted("node-1", "message 10");
+        assert_eq!(recounted.message.as_deref(), Some("(combined from similar events): message 10"));
+        assert_eq!((recounted.count, recounted.metadata.name), (Some(2), combined.metadata.name));
         assert_eq!(bench.created("node-2", "message 9").message.as_deref(), Some("message 9"));
         bench.pass(601);
         assert_eq!(bench.created("node-1", "message 11").message.as_deref(), Some("message 11"));
     }
 
     #[test]
-    fn a_flood_on_one_object_is_cut_to_the_burst_and_then_one_per_five_minutes() {
+    fn events_on_one_object_are_limited_to_burst_and_rate() {
         let mut bench = Bench::new();
         for _ in 0..25 {
             assert_ne!(bench.judge("node-1", "hello"), CorrelationDecision::Drop);

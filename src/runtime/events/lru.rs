@@ -1,7 +1,7 @@
 //! Map that evicts the least recently used entry. In: keys and values. Out: at most `capacity` of them.
 //!
-//! It stores 64-bit hashes rather than keys, because keys here are long texts and are never returned. Two keys with one hash
-//! would be taken for the same; with thousands of keys that is one chance in a million million.
+//! It stores 64-bit hashes rather than keys, because keys here are long texts and are never returned. Two keys with
+//! one hash are treated as equal; with thousands of keys, the chance is one in 10¹².
 
 use std::{
     collections::HashMap,
@@ -32,12 +32,12 @@ impl<K: Hash, V> LruMap<K, V> {
         Some(value)
     }
 
-    /// Puts `value` at `key`.
+    /// Stores `value` at `key`, and evicts an entry if the map is full.
     pub(super) fn put(&mut self, key: &K, value: V) {
         self.clock += 1;
         self.values.insert(self.hasher.hash_one(key), (self.clock, value));
         if self.values.len() > self.capacity {
-            // A search through all of them: events are rare, and most programs never have so many.
+            // A linear search is sufficient: events are rare, and most processes never reach the capacity.
             let oldest = self.values.iter().min_by_key(|(_, (used, _))| *used).map(|(hash, _)| *hash);
             if let Some(hash) = oldest {
                 self.values.remove(&hash);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_longest_ago_goes_first() {
+    fn the_least_recently_used_entry_is_evicted() {
         let mut lru = LruMap::new(2);
         lru.put(&"a", 1);
         lru.put(&"b", 2);

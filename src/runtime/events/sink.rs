@@ -1,6 +1,7 @@
-//! Writes events. In: what recorders queued. Out: core/v1 Events, created or counted up as [`super::correlator`] decides.
+//! Writes events. In: queued events. Out: core/v1 Events, created or counted up as [`super::correlator`] decides.
 //!
-//! Any replica writes, leading or not: a standby has things to say about the election. Upstream: client-go `tools/record/event.go`.
+//! Every replica writes events, whether it leads or not: a standby reports on the election. Upstream: client-go
+//! `tools/record/event.go`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +25,8 @@ use crate::{
     runtime::{client::with_causes, clock::Clock, shutdown::Shutdown},
 };
 
-/// Tries per event while the API server cannot be reached.
-const TRIES: u32 = 12;
+/// Maximum number of attempts per event while the API server is unreachable.
+const MAX_ATTEMPTS: u32 = 12;
 /// Delay between attempts to write an event.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Time that a shutdown waits for queued events.
@@ -35,8 +36,10 @@ const REQUEST: Duration = Duration::from_secs(30);
 
 type EventReceiver = mpsc::Receiver<(&'static str, RecordedEvent)>;
 
-/// Writes what comes out of `events`. Once `stop` begins, what is queued is written within a second; begin it last, so that
-/// events about the shutdown still get out.
+/// Starts the task that writes `events`.
+///
+/// Once `stop` begins, queued events are written within a second. Begin it last, so that events about the shutdown are
+/// written.
 pub fn start_sink(events: EventReceiver, client: kube::Client, clock: Clock, metrics: Arc<Metrics>, stop: &Shutdown) {
     let token = stop.clone();
     let sink = EventSink { client, clock, metrics, correlator: EventCorrelator::new() };
@@ -45,11 +48,11 @@ pub fn start_sink(events: EventReceiver, client: kube::Client, clock: Clock, met
 
 enum EventWriteResult {
     Written,
-    /// The server has no such event.
+    /// Missing event: the server has deleted it.
     Gone,
-    /// The server refused; trying again would not help.
+    /// Rejection by the server, with its reason. A retry would fail, too.
     Refused(String),
-    /// No response from the server.
+    /// Missing response, with its cause.
     Unreachable(String),
 }
 
@@ -62,7 +65,7 @@ struct EventSink {
 
 impl EventSink {
     async fn run(mut self, events: EventReceiver, stop: Shutdown) {
-        // One limit for everything, including a write in flight.
+        // One limit applies to all queued events, including a write in flight.
         let overdue = async {
             stop.begun().await;
             sleep(FLUSH).await;
@@ -107,20 +110,20 @@ impl EventSink {
         self.metrics.events_discarded_total.with_label_values(&[reason]).inc();
     }
 
-    /// Tries again while the server cannot be reached, but not during a shutdown.
+    /// Writes an event, with retries while the server is unreachable, except during a shutdown.
     async fn write_with_retries(&self, event: &CoreEvent, recount: bool, stop: &Shutdown) -> EventWriteResult {
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let mut written = if recount { self.patch_count(event).await } else { self.create(event).await };
             if recount && matches!(written, EventWriteResult::Gone) {
                 written = self.create(event).await;
             }
-            if !matches!(written, EventWriteResult::Unreachable(_)) || tries == TRIES || stop.has_begun() {
+            if !matches!(written, EventWriteResult::Unreachable(_)) || attempts == MAX_ATTEMPTS || stop.has_begun() {
                 return written;
             }
-            tries += 1;
-            // The first pause is random, so that replicas do not all come back at once.
-            let pause = if tries == 2 { PAUSE.mul_f64(self.clock.chance(&event.metadata.name)) } else { PAUSE };
+            attempts += 1;
+            // The first pause is random, so that replicas do not retry at the same time.
+            let pause = if attempts == 2 { PAUSE.mul_f64(self.clock.chance(&event.metadata.name)) } else { PAUSE };
             stop.run_until_begun(sleep(pause)).await;
         }
     }

@@ -1,6 +1,7 @@
 //! Digest of annotations that are not kept, so that a change of them is still a change of the object. Pure.
 //!
-//! In: keys and values, decoded or as JSON text. Out: a number that does not depend on the order, and is the same for both spellings.
+//! In: keys and values, decoded or as JSON text. Out: a number that does not depend on the order, and is the same for both
+//! spellings.
 
 /// The annotation that carries the digest of those that are not kept.
 pub const UNREAD_ANNOTATIONS: &str = "cloud-controller-manager/unread-annotations";

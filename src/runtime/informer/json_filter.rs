@@ -1,8 +1,8 @@
 //! Removes fields without a reader from JSON before it is decoded: half of a Node are images and `managedFields`.
 //!
-//! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the body without `metadata.managedFields` and the
-//! [`UnreadFields`] of each object, with long lists cut; the version of the list or event that was read last. Anything else, broken
-//! JSON too, passes byte for byte: the decoder reports it.
+//! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the body without `metadata.managedFields`
+//! and the [`UnreadFields`] of each object, with long lists cut; the version of the list or event that was read last.
+//! Anything else, broken JSON too, passes byte for byte: the decoder reports it.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -107,7 +107,8 @@ pub(super) struct JsonFilter {
     /// Digest of the removed annotations of the current object, and the number of those retained as a sample.
     digest: AnnotationDigest,
     sampled: usize,
-    /// Number of items of the current [`JsonLevel::SpecList`] that may still follow, and of commas in the current annotation.
+    /// Number of items of the current [`JsonLevel::SpecList`] that may still follow, and of commas in the current
+    /// annotation.
     remaining: usize,
     commas: Option<usize>,
     /// Version of the current list or event as far as it has arrived, unless it was taken.
@@ -129,7 +130,8 @@ impl JsonFilter {
         std::str::from_utf8(&version).ok()?.parse().ok()
     }
 
-    /// Returns `true` at the value of `metadata.resourceVersion`, but for the objects of a list, which are older than the list.
+    /// Returns `true` at the value of `metadata.resourceVersion`, but for the objects of a list, which are older than the
+    /// list.
     fn reads_version(&self) -> bool {
         let is_latest = || {
             matches!(

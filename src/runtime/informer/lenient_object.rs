@@ -1,7 +1,7 @@
-//! Object of a list or a watch that may not decode: one bad object must not end either.
+//! Object of a list or a watch that may be invalid. An invalid object must end neither.
 //!
 //! In: the text of an object. Out: its identity, and the object itself or the decoding error on demand. The text is untyped,
-//! so that the code of lists and watches is in the program once and not for each kind.
+//! so the code of lists and watches is compiled once and not for each kind.
 
 use std::{borrow::Cow, fmt};
 
@@ -13,7 +13,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// An object as it came.
+/// Object of a response, as undecoded text with its identity.
 #[derive(Debug, Clone)]
 pub(super) struct RawObject {
     /// Name, namespace and versions.
@@ -25,7 +25,7 @@ impl RawObject {
     /// Decodes the object from its text.
     pub(super) fn decode<K: Resource + DeserializeOwned>(&self) -> Result<K, String> {
         let mut object: K = serde_json::from_str(self.text.get()).map_err(|error| error.to_string())?;
-        // The filter of the bytes has left them out already where the answer came through it.
+        // The filter of the body has already removed them if the response passed it.
         object.meta_mut().managed_fields = None;
         Ok(object)
     }
@@ -44,13 +44,13 @@ impl ObjectIdentity {
     /// Returns the identity of the object in `text`. Nothing after its metadata is read.
     fn of(text: &str) -> Self {
         let mut identity = Self::default();
-        // Always an error, as there is more to read, unless metadata come last.
+        // The result is an error unless the metadata are the last field, because the rest is not read.
         let _ = serde_json::Deserializer::from_str(text).deserialize_map(UpToMetadata(&mut identity));
         identity
     }
 }
 
-/// Stops at the metadata.
+/// Visitor that stops after the metadata.
 struct UpToMetadata<'identity>(&'identity mut ObjectIdentity);
 
 impl<'text> Visitor<'text> for UpToMetadata<'_> {

@@ -1,8 +1,7 @@
-//! Informer that lists and watches only after the first demand: most clusters never pay for it.
+//! Informer that lists and watches only after the first demand, because most clusters do not need the objects.
 //!
 //! In: an [`Informer`] with its subscribers, and the first call of [`OnDemandInformer::demand`]. Out: the store, which fills
-//! from then on. It is never stopped again before the process ends: a component that needed it once may do so again after a
-//! change of the configuration.
+//! from then on. It runs until the process ends, because a component may need it again after a change of the configuration.
 
 use std::{
     fmt,
@@ -22,7 +21,7 @@ use crate::{
     },
 };
 
-/// Starts the informer with one more subscriber.
+/// Function that starts the informer with an additional subscriber.
 type Starter<K> = Box<dyn FnOnce(Box<dyn Fn(&ObjectChange<K>) + Send + Sync>) + Send>;
 
 /// Informer that starts on demand. Clones share its state.
@@ -32,7 +31,7 @@ pub struct OnDemandInformer<K> {
 
 struct OnDemandState<K> {
     store: InformerStore<K>,
-    /// `None`: it runs, or there is nothing behind it.
+    /// Starter of the informer; `None` if it runs, or if there is no informer.
     starter: Mutex<Option<Starter<K>>>,
     demanded: OnceLock<()>,
 }
@@ -43,7 +42,7 @@ impl<K> Clone for OnDemandInformer<K> {
     }
 }
 
-/// Nothing is behind it: its store stays empty and is never synced.
+/// Without an informer, the store remains empty and is never synced.
 impl<K> Default for OnDemandInformer<K> {
     fn default() -> Self {
         Self::over(InformerStore::default(), None)
@@ -55,8 +54,9 @@ impl<K> OnDemandInformer<K> {
         Self { inner: Arc::new(OnDemandState { store, starter: Mutex::new(starter), demanded: OnceLock::new() }) }
     }
 
-    /// Returns the store, which fills from now on. `handler` is called for changes if this is the first demand, and for
-    /// those of no later one.
+    /// Starts the informer at the first call, and returns the store, which fills from then on.
+    ///
+    /// `handler` is called for changes only if this is the first call.
     pub fn demand(&self, handler: impl Fn(&ObjectChange<K>) + Send + Sync + 'static) -> InformerStore<K> {
         let _ = self.inner.demanded.set(());
         let starter = self.inner.starter.lock().take();
@@ -71,7 +71,7 @@ impl<K> OnDemandInformer<K> {
         self.inner.demanded.get().map(|()| (self.inner.store.status(), self.inner.store.len()))
     }
 
-    /// Returns the store, whether it fills or not.
+    /// Returns the store, which is empty before the first demand.
     pub fn store(&self) -> InformerStore<K> {
         self.inner.store.clone()
     }
@@ -108,7 +108,7 @@ mod tests {
     use crate::{runtime::clock::Clock, sandbox::api_server::ApiServer};
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_listed_before_somebody_needs_it() {
+    async fn lists_start_with_the_first_demand() {
         let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
         let mut namespace = Namespace::default();
         namespace.metadata.name = Some("shop".into());
@@ -121,7 +121,7 @@ mod tests {
 
         let observed = Arc::clone(&seen);
         let store = informer.demand(move |change| observed.lock().push(change.object().metadata.name.clone()));
-        informer.demand(|_| unreachable!("it runs already")).synced().await;
+        informer.demand(|_| unreachable!("the informer already runs")).synced().await;
         assert!(seen.lock().contains(&Some("shop".to_owned())));
         assert!(informer.status().is_some_and(|(status, objects)| status.synced && objects == store.len()));
     }

@@ -17,22 +17,22 @@ fn nodes(version: &str, items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": version}, "items": items})
 }
 
-type Answer = UnsyncBoxBody<Bytes, std::io::Error>;
+type ResponseBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-fn answer(code: u16, body: Answer) -> Response<Answer> {
+fn response_with(code: u16, body: ResponseBody) -> Response<ResponseBody> {
     Response::builder().status(code).body(body).unwrap()
 }
 
-fn text(text: &str) -> Answer {
+fn text(text: &str) -> ResponseBody {
     Full::new(Bytes::copy_from_slice(text.as_bytes())).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A watch that is accepted and stays silent.
-fn silence() -> Answer {
+/// Body of a watch that is accepted and sends nothing.
+fn silence() -> ResponseBody {
     StreamBody::new(futures::stream::pending()).boxed_unsync()
 }
 
-/// A server with these Nodes.
+/// Returns a server with these Nodes.
 fn server(names: &[&str]) -> ApiServer {
     let server = ApiServer::new(Clock::System);
     for name in names {
@@ -50,32 +50,32 @@ fn metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new().unwrap())
 }
 
-async fn until(what: &str, condition: impl Fn() -> bool) {
+async fn until(condition_name: &str, condition: impl Fn() -> bool) {
     for _ in 0..600 {
         if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("{what}: not within a minute");
+    panic!("{condition_name}: not within a minute");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_over_as_soon_as_a_watch_is_accepted_though_nothing_changes() {
+async fn an_accepted_watch_clears_the_error_without_a_change() {
     let server = server(&["n"]);
     server.faults().fail_next(2, 503, on(Verb::Watch, "nodes"));
     let informer = Informer::<Node>::new(|_| {});
     let (store, shutdown) = (informer.store(), Shutdown::new());
     informer.start(server.client(), &shutdown, metrics());
-    until("the refusal is told", || store.status().error.is_some()).await;
+    until("the refusal is reported", || store.status().error.is_some()).await;
     until("the third watch", || count(&server, Verb::Watch) == 3).await;
-    until("the error is gone", || store.status() == WatchStatus { synced: true, ..WatchStatus::default() }).await;
-    assert_eq!(count(&server, Verb::List), 1, "a watch that fails is no reason to list again");
+    until("the error is cleared", || store.status() == WatchStatus { synced: true, ..WatchStatus::default() }).await;
+    assert_eq!(count(&server, Verb::List), 1, "a failed watch does not cause another list");
     shutdown.begin();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_interest_comes_with_another_list_of_the_same_versions() {
+async fn a_relist_adds_newly_read_fields_of_unchanged_versions() {
     let server = server(&["n"]);
     let interest = Arc::new(AtomicUsize::new(0));
     let interested = Arc::clone(&interest);
@@ -90,31 +90,31 @@ async fn what_becomes_of_interest_comes_with_another_list_of_the_same_versions()
     let labels = || store.get(&ObjectKey::cluster("n")).unwrap().metadata.labels.clone().unwrap_or_default().len();
     assert_eq!((labels(), count(&server, Verb::List)), (0, 1));
     interest.store(1, SeqCst);
-    store.relist_met(store.want_relist()).await;
+    store.wait_for_relist(store.request_relist()).await;
     assert_eq!((labels(), count(&server, Verb::List)), (1, 2));
-    store.relist_met(store.want_relist()).await;
+    store.wait_for_relist(store.request_relist()).await;
     assert_eq!((labels(), count(&server, Verb::List)), (1, 3));
     shutdown.begin();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_panics_ends_neither_the_informer_nor_other_handlers() {
+async fn a_panicking_handler_stops_no_other_handler() {
     let server = server(&["bad", "good"]);
     let mut informer = Informer::<Node>::new(|_| {});
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     informer.subscribe(|change| assert_ne!(change.object().metadata.name.as_deref(), Some("bad")));
-    informer.subscribe(move |change| told.send(change.object().metadata.name.clone().unwrap()).unwrap());
+    informer.subscribe(move |change| sender.send(change.object().metadata.name.clone().unwrap()).unwrap());
     let (store, shutdown) = (informer.store(), Shutdown::new());
     informer.start(server.client(), &shutdown, metrics());
     store.synced().await;
-    let mut names = [heard.recv().await.unwrap(), heard.recv().await.unwrap()];
+    let mut names = [received.recv().await.unwrap(), received.recv().await.unwrap()];
     names.sort();
     assert_eq!(names, ["bad", "good"]);
     shutdown.begin();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
+async fn consecutive_expired_versions_cause_growing_delays() {
     let (mut series, mut now) = (RelistBackoff::default(), Instant::now());
     let mut pauses = Vec::new();
     for _ in 0..7 {
@@ -124,10 +124,10 @@ async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
         series.reset_if_steady(now);
     }
     assert_eq!(pauses, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
-    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first, "much later it is another series");
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first, "a failure much later starts another series");
     assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first * 2);
     series.reset_if_steady(now + BACKOFF_RESET_GAP + RELIST_PAUSE.first * 2 + STEADY_WATCH);
-    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first, "a change says that the watch works");
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first, "a change proves that the watch works");
 }
 
 fn is_watch(request: &Request<Body>) -> bool {
@@ -135,7 +135,7 @@ fn is_watch(request: &Request<Body>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_are_refused_are_repeated_ever_more_rarely() {
+async fn rejected_lists_are_retried_with_backoff() {
     let server = server(&[]);
     server.faults().fail_next(10, 503, on(Verb::List, "nodes"));
     let informer = Informer::<Node>::new(|_| {});
@@ -147,9 +147,9 @@ async fn lists_that_are_refused_are_repeated_ever_more_rarely() {
     shutdown.begin();
 }
 
-/// Pages of one object, each after 20 s; from the third list on there are five, before only three.
+/// Each page has one object and takes 20 s. The first two lists fail after three pages; later lists have five pages.
 #[tokio::test(start_paused = true)]
-async fn pages_that_arrive_are_progress_and_the_same_ones_again_are_not() {
+async fn new_pages_are_progress_and_repeated_pages_are_not() {
     let lists = Arc::new(AtomicUsize::new(0));
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
@@ -158,9 +158,9 @@ async fn pages_that_arrive_are_progress_and_the_same_ones_again_are_not() {
         let mut items = nodes("7", &[json!({"metadata": {"name": format!("n{page}"), "resourceVersion": "1"}})]);
         items["metadata"]["continue"] = if page == 4 { json!("") } else { json!((page + 1).to_string()) };
         let response = match page {
-            _ if is_watch(&request) => answer(200, silence()),
-            3 if list < 2 => answer(503, text("down")),
-            _ => answer(200, text(&items.to_string())),
+            _ if is_watch(&request) => response_with(200, silence()),
+            3 if list < 2 => response_with(503, text("down")),
+            _ => response_with(200, text(&items.to_string())),
         };
         async move {
             tokio::time::sleep(Duration::from_secs(20)).await;
@@ -176,31 +176,31 @@ async fn pages_that_arrive_are_progress_and_the_same_ones_again_are_not() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     progress.dedup();
-    // Three pages and a failure, all of that again, then five, the last of which completes the list.
+    // Two lists fail after three pages each. The third list has five pages, the last of which completes it.
     assert_eq!(progress.len(), 4, "{progress:?}");
     assert_eq!(progress[..3], [20, 40, 60]);
-    assert!(progress[3] >= 240, "what came before is no progress: {progress:?}");
+    assert!(progress[3] >= 240, "repeated pages are not progress: {progress:?}");
     until("a watch is accepted", || store.status().progressed.is_none()).await;
     shutdown.begin();
 }
 
-/// Without pings a watch is watched anew often. That is no error where the server ends it as asked.
+/// Without pings, watches are short and often repeated. That is not an error if the server ends them as requested.
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_without_pings_is_no_error() {
-    let (watches, asked) = (Arc::new(AtomicUsize::new(0)), mpsc::unbounded_channel());
-    let (watched, (ask, mut asked)) = (Arc::clone(&watches), asked);
+async fn a_quiet_watch_without_pings_causes_no_error() {
+    let (watches, (sender, mut queries)) = (Arc::new(AtomicUsize::new(0)), mpsc::unbounded_channel());
+    let watched = Arc::clone(&watches);
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default();
         let limit = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds=")?.parse().ok());
         let body = if is_watch(&request) {
             watched.fetch_add(1, SeqCst);
-            ask.send(query.to_owned()).unwrap();
+            sender.send(query.to_owned()).unwrap();
             let end = futures::stream::once(tokio::time::sleep(Duration::from_secs(limit.unwrap())));
             StreamBody::new(end.filter_map(|()| async { None })).boxed_unsync()
         } else {
             text(&nodes("7", &[]).to_string())
         };
-        std::future::ready(Ok::<_, std::io::Error>(answer(200, body)))
+        std::future::ready(Ok::<_, std::io::Error>(response_with(200, body)))
     });
     let informer = Informer::<Node>::new(|_| {});
     let (store, shutdown, metrics) = (informer.store(), Shutdown::new(), metrics());
@@ -209,7 +209,7 @@ async fn a_quiet_watch_without_pings_is_no_error() {
     assert_eq!(store.status(), WatchStatus { synced: true, ..WatchStatus::default() });
     assert!((17..=18).contains(&watches.load(SeqCst)), "{} watches", watches.load(SeqCst));
     assert_eq!(metrics.informer_restarts_total.with_label_values(&["nodes", "silence"]).get(), 0.0);
-    let query = asked.recv().await.unwrap();
+    let query = queries.recv().await.unwrap();
     assert!(query.contains("timeoutSeconds=35") && query.contains("allowWatchBookmarks=true"), "{query}");
     shutdown.begin();
 }
@@ -228,12 +228,12 @@ fn restored(before: &'static [&str], after: &'static [&str], watched: (u16, Valu
         let response = match (is_watch(&request), counted.load(SeqCst)) {
             (true, 1) if *code == 200 => {
                 let line = futures::stream::once(std::future::ready(Ok::<_, std::io::Error>(line)));
-                answer(200, StreamBody::new(line.chain(futures::stream::pending())).boxed_unsync())
+                response_with(200, StreamBody::new(line.chain(futures::stream::pending())).boxed_unsync())
             }
-            (true, 1) => answer(*code, text(&body.to_string())),
-            (true, _) => answer(200, silence()),
-            (false, 0) => answer(200, text(&listed("500", before))),
-            (false, _) => answer(200, text(&listed("120", after))),
+            (true, 1) => response_with(*code, text(&body.to_string())),
+            (true, _) => response_with(200, silence()),
+            (false, 0) => response_with(200, text(&listed("500", before))),
+            (false, _) => response_with(200, text(&listed("120", after))),
         };
         counted.fetch_add(usize::from(!is_watch(&request)), SeqCst);
         std::future::ready(Ok::<_, std::io::Error>(response))
@@ -312,7 +312,7 @@ async fn absence_is_not_proven_before_a_requested_list_has_ended() {
     store.synced().await;
     assert!(store.proves_absence());
     server.faults().fail_next(2, 503, on(Verb::List, "nodes"));
-    store.want_relist();
+    store.request_relist();
     server.clear_requests();
     assert!(!store.proves_absence());
     until("two lists fail", || count(&server, Verb::List) == 2).await;

@@ -10,23 +10,23 @@ type ReadsKey = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// Use of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnnotationUse {
-    /// Kept; of a longer value, the first byte beyond this length is kept, too, so that its reader still finds it too long.
+    /// Read value. Of a longer value, one byte more than accepted is kept, so that its reader detects that it is too long.
     Read {
         /// Longest accepted value, in bytes.
         longest: usize,
     },
-    /// Kept item by item, between commas; an item that is too long is cut.
+    /// Read list of items between commas, of which long items are truncated.
     ///
-    /// Of a list that is too long, the beginning and so many commas are kept that its reader still finds it too long.
+    /// Of a list with too many items, one comma more than accepted is kept, so that its reader detects that it is too long.
     ReadList {
         /// Longest accepted value, in bytes.
         longest: usize,
-        /// Most accepted items.
+        /// Largest accepted number of items.
         most: usize,
     },
-    /// Kept if it is among the first [`MAX_SAMPLED_ANNOTATIONS`] of its object: only its key matters, for advice.
+    /// Annotation whose key is reported to users. Only the first [`MAX_SAMPLED_ANNOTATIONS`] of an object are kept.
     Sampled,
-    /// Only [`super::UNREAD_ANNOTATIONS`] keeps a trace of it.
+    /// Unread annotation, which only the digest in [`super::UNREAD_ANNOTATIONS`] covers.
     Unread,
 }
 
@@ -35,12 +35,12 @@ pub const MAX_SAMPLED_ANNOTATIONS: usize = 10;
 
 type AnnotationUses = Arc<dyn Fn(&str) -> AnnotationUse + Send + Sync>;
 
-/// Fields that an object loses on its way in, besides `metadata.managedFields`. The default is nothing.
+/// Fields that are removed from objects before they are decoded, in addition to `metadata.managedFields`. By default none.
 #[derive(Clone, Default)]
 pub struct UnreadFields {
     /// Fields of `status` to remove.
     pub(super) status: &'static [&'static str],
-    /// Of each of `status.conditions`.
+    /// Fields of each item of `status.conditions` to remove.
     pub(super) condition: &'static [&'static str],
     pub(super) metadata: &'static [&'static str],
     pub(super) spec: &'static [&'static str],

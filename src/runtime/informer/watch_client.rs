@@ -1,8 +1,8 @@
-//! Client of an informer: pages of limited size, deadlines, `Retry-After`, and what kube's watcher does not report.
+//! Client of an informer: pages of limited size, deadlines, `Retry-After`, and events that kube's watcher does not report.
 //!
-//! In: the requests of kube's watcher. Out: responses without unread fields. A page of a list has as many objects as fit into
-//! [`MAX_PAGE_BYTES`], because users decide how large an object is. The store is marked as current when a watch is accepted, and a
-//! list is requested when an event or a bookmark is older than the list, event or bookmark before.
+//! In: the requests of kube's watcher. Out: responses without unread fields. A page of a list has as many objects as fit
+//! into [`MAX_PAGE_BYTES`], because users determine the size of objects. The store is marked as current when a watch is
+//! accepted, and a list is requested when an event or a bookmark is older than the list, event or bookmark before.
 
 use std::sync::{
     Arc,
@@ -27,13 +27,14 @@ use crate::{
     },
 };
 
-/// Objects of the first page.
+/// Number of objects of the first page.
 const FIRST_LIMIT: u32 = 10;
-/// Most objects of a page, as of client-go.
+/// Maximum number of objects of a page, as in client-go.
 const MAX_LIMIT: u32 = 500;
 /// Factor between the limits of two pages.
 const LIMIT_STEP: u32 = 4;
-/// Largest page without unread fields, unless a single object is larger. A page is in memory several times while it is decoded.
+/// Largest page without unread fields, unless a single object is larger. A page is in memory several times while it is
+/// decoded.
 const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// Returns the limit after a page of `limit` objects; `bytes` is `None` for a page that was too large.
@@ -53,11 +54,11 @@ struct WatchClient<K> {
     resource: String,
     metrics: Arc<Metrics>,
     throttle: RetryAfterThrottle,
-    /// Whether the last answer came over a connection that no ping proves.
+    /// Flag that the last response used a connection without pings, such as HTTP/1.1, which may be dead.
     unproven: AtomicBool,
     /// Version of the last list, event or bookmark. Those of one resource are in order.
     newest: Arc<AtomicU64>,
-    /// Objects of the next page.
+    /// Number of objects of the next page.
     limit: AtomicU32,
 }
 
@@ -139,7 +140,7 @@ impl<K: Send + Sync + 'static> WatchClient<K> {
             let before = newest.swap(version, Relaxed);
             if is_watch && version < before {
                 tracing::warn!(resource, before, version, "the API server went back to an older state, listing again");
-                store.want_relist();
+                store.request_relist();
             }
         };
         Ok(without_unread(response, self.unread.clone(), note_version).map(BodyExt::boxed_unsync))

@@ -33,16 +33,16 @@ use crate::{
 const LEADER_ELECTION: EventDescription =
     EventDescription::normal("LeaderElection", "A replica became leader or stopped leading; recorded about the Lease.");
 
-/// Every event of the election, for the reference page. Upstream: client-go `resourcelock/leaselock.go`, `RecordEvent`.
+/// Events of the election, for the reference page. Upstream: client-go `resourcelock/leaselock.go`, `RecordEvent`.
 pub const EVENTS: &[EventDescription] = &[LEADER_ELECTION];
 
 /// Time that a leader may go without renewing, beyond the lease duration, before its health check fails. Upstream:
 /// cloud-provider `app/controllermanager.go`, `leaderElectionHealthTimeout`.
 const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
-/// Shorter than the client's read timeout, so that a quiet watch ends in good order.
+/// Duration of a watch, which is shorter than the client's read timeout, so that a quiet watch ends without an error.
 const WATCH_SECONDS: u32 = 25;
 
-/// Returns a unique identity: `<hostname>_<random UUID>`.
+/// Returns a unique identity: `<host name>_<random UUID>`.
 pub fn identity() -> String {
     format!("{}_{}", host_name(), uuid::Uuid::new_v4())
 }
@@ -57,11 +57,11 @@ impl ElectorConfig {
 /// Outcome of an election for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElectionOutcome {
-    /// Led and could not renew, or another candidate took the lease: the process must exit.
+    /// Loss of the lease: renewal failed, or another candidate took the lease. The process must exit.
     Lost,
-    /// Led, was stopped and released the lease.
+    /// Release of the lease after a stop.
     Released,
-    /// Stopped before it led.
+    /// Stop before the lease was acquired.
     Stopped,
 }
 
@@ -74,7 +74,7 @@ pub struct LeaderElectionHealth {
 }
 
 impl LeaderElectionHealth {
-    /// Fails when this process believes that it leads but has not renewed for the lease duration plus 20 s: the elector hangs.
+    /// Fails if this process leads, but has not renewed the lease for its duration plus 20 s, because the elector hangs.
     pub fn check(&self) -> Result<(), String> {
         let LeadershipState::Leading { until } = *self.state.borrow() else { return Ok(()) };
         let silent = Instant::now().saturating_duration_since(until.running()) + self.renew_deadline;
@@ -90,7 +90,7 @@ enum LeaseAttempt {
     Waiting { expires_in: Duration },
 }
 
-/// Runs for the lease; see [`LeaderElector::run`].
+/// Candidate for the lease, which [`LeaderElector::run`] acquires and renews.
 pub struct LeaderElector {
     api: Api<Lease>,
     config: ElectorConfig,
@@ -144,7 +144,7 @@ impl LeaderElector {
     ///
     /// Begin `stop` only when no component writes any more: the lease is renewed until then and released directly after.
     pub async fn run(mut self, stop: Shutdown) -> ElectionOutcome {
-        // The holder as the watch last reported it: a reason to look at once, never a fact to decide on.
+        // The holder last reported by the watch is a hint to read the Lease now, never the basis of a decision.
         let (sender, mut hints) = watch::channel(None);
         let watching = watch_holder(self.api.clone(), self.config.name.clone(), sender, self.config.retry_period);
         tokio::select! {
@@ -172,7 +172,7 @@ impl LeaderElector {
                 () = sleep(self.config.retry_period) => {}
                 () = holder_changed(hints, |holder| !holder.is_empty() && holder != me) => {}
             }
-            // Nothing has passed for the timer above while the machine was suspended.
+            // The timer above does not advance while the machine is suspended.
             if until.is_over() {
                 return self.lost("it was not renewed within the renew deadline");
             }
@@ -189,11 +189,12 @@ impl LeaderElector {
         }
     }
 
-    /// Waits until the lease is held; returns its expiry, or `None` if stopped or if the API server went back to an older state.
+    /// Waits until the lease is held; returns its expiry, or `None` if stopped or if the API server went back to an older
+    /// state.
     async fn acquire(&mut self, hints: &mut watch::Receiver<Option<String>>, stop: &Shutdown) -> Option<Uptime> {
         tracing::info!(lease = self.config.name, identity = self.config.identity, "attempting to acquire the leader lease");
         while !stop.has_begun() {
-            // Not cut short by `stop`: a write in flight would leave a lease that is never released.
+            // `stop` does not cancel this, because a write in flight would leave a lease that is never released.
             let expires_in = match self.try_acquire_or_renew().await {
                 Ok(_) if self.newest.went_back() => return None,
                 Ok(LeaseAttempt::Holding { until }) => return Some(until),
@@ -258,7 +259,7 @@ impl LeaderElector {
             LeaseAction::Wait(expires_in) => return Ok(LeaseAttempt::Waiting { expires_in }),
             LeaseAction::Create(lease) => self.with_request_timeout(self.api.create(&params, &lease)).await?,
             LeaseAction::TakeOver(lease) => {
-                // Before its answer, which may get lost.
+                // It is recorded before the response, which may get lost.
                 self.leadership.note_take_over();
                 self.with_request_timeout(self.api.replace(&self.config.name, &params, &lease)).await?
             }
@@ -290,7 +291,7 @@ impl LeaderElector {
     fn stopped_leading(&self) {
         let before = self.state.send_replace(LeadershipState::Standby);
         self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(0.0);
-        // A standby also ends when the API server goes back to an older state.
+        // A standby also ends if the state of the API server is older than before.
         if before != LeadershipState::Standby {
             self.record_event("stopped leading");
         }
@@ -303,11 +304,11 @@ impl LeaderElector {
     }
 
     fn record_event(&self, detail: &str) {
-        let Some(seen) = &self.observed else { return };
-        self.events.record(LEADER_ELECTION.about(&seen.lease, format!("{} {detail}", self.config.identity)));
+        let Some(observed) = &self.observed else { return };
+        self.events.record(LEADER_ELECTION.about(&observed.lease, format!("{} {detail}", self.config.identity)));
     }
 
-    /// Gives the lease up. Failing is harmless: then it expires.
+    /// Releases the lease. After a failure, the lease expires.
     async fn release(&mut self) {
         let mut result = self.write_release().await;
         if result.is_err() && self.read_lease().await.is_ok() {
@@ -320,10 +321,10 @@ impl LeaderElector {
     }
 
     async fn write_release(&self) -> Result<(), ApiError> {
-        let Some(seen) = self.observed.as_ref().filter(|seen| seen.holder() == self.config.identity) else {
+        let Some(observed) = self.observed.as_ref().filter(|observed| observed.holder() == self.config.identity) else {
             return Ok(());
         };
-        let lease = lease::released(&seen.lease, self.clock.wall());
+        let lease = lease::released(&observed.lease, self.clock.wall());
         self.with_request_timeout(self.api.replace(&self.config.name, &PostParams::default(), &lease)).await.map(drop)
     }
 }
@@ -340,7 +341,8 @@ async fn holder_changed(hints: &mut watch::Receiver<Option<String>>, matters: im
     }
 }
 
-/// Keeps `hints` at the holder of the Lease. Polling continues, so RBAC without `watch` on leases only costs speed.
+/// Updates `hints` with the holder of the Lease. Polling continues, so the election also works without the right to watch
+/// Leases.
 async fn watch_holder(api: Api<Lease>, name: String, hints: watch::Sender<Option<String>>, pause: Duration) -> Infallible {
     loop {
         let started = Instant::now();

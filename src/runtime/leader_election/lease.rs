@@ -1,7 +1,7 @@
 //! Decisions about the Lease. Pure.
 //!
-//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: a [`LeaseAction`]. Expiry is judged
-//! by the local monotonic clock alone, from the moment a change was *seen*, so skewed wall clocks cannot cause two leaders.
+//! In: the Lease as last read, the time since which it is unchanged, and the current time. Out: a [`LeaseAction`]. Expiry is
+//! measured on the local monotonic clock from the observation of a change, so skewed wall clocks cannot cause two leaders.
 //! Upstream: client-go `tools/leaderelection/leaderelection.go`, `tryAcquireOrRenew` and `release`.
 
 use std::time::Duration;
@@ -15,10 +15,11 @@ use tokio::time::Instant;
 
 use crate::runtime::backoff::ExponentialBackoff;
 
-/// Waiting candidates poll at the retry period times 1 to 1 + this. Upstream: `leaderelection.JitterFactor`.
+/// Maximum jitter of polls: candidates poll at the retry period times 1 to 1 + this factor. Upstream:
+/// `leaderelection.JitterFactor`.
 pub const JITTER_FACTOR: f64 = 1.2;
 
-/// The `--leader-elect-*` flags and who runs.
+/// Values of the flags `--leader-elect-*`, and the identity of the candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectorConfig {
     /// Namespace of the Lease.
@@ -34,11 +35,11 @@ pub struct ElectorConfig {
     pub retry_period: Duration,
 }
 
-/// The Lease as last read or written, and since when its spec has been seen unchanged.
+/// Lease as last read or written, and the time since which its spec is unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedLease {
     pub lease: Lease,
-    /// Time at which this spec was first seen; taken after the response arrived, so never too early.
+    /// Time at which this spec was first observed. It is measured after the response arrived, so it is never too early.
     pub unchanged_since: Instant,
 }
 
@@ -55,19 +56,19 @@ impl ObservedLease {
         holder(&self.lease)
     }
 
-    /// Returns when the lease may be taken: counted with the duration that the *holder* recorded.
-    fn expires(&self, me: &ElectorConfig) -> Instant {
+    /// Returns the time at which another candidate may take the lease, from the duration that the holder recorded.
+    fn expires(&self, candidate: &ElectorConfig) -> Instant {
         let recorded = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let recorded = recorded.and_then(|seconds| u64::try_from(seconds).ok());
-        self.unchanged_since + recorded.map_or(me.lease_duration, Duration::from_secs)
+        self.unchanged_since + recorded.map_or(candidate.lease_duration, Duration::from_secs)
     }
 }
 
-/// The newest version of the Lease that was read or written.
+/// Newest version of the Lease that was read or written.
 ///
-/// Reads and writes of one object are in order. A version that is older than one before shows that the API server lost what was written
-/// since: its etcd was restored from a backup. What this process has seen of the cluster may then never have happened, and watches that go
-/// on from a lost version miss changes. Kubernetes compares resourceVersions as numbers (KEP-5504).
+/// Reads and writes of one object are in order. A version that is older than one before shows that the API server lost what
+/// was written since: its etcd was restored from a backup. The cached state of the cluster may then be wrong, and watches
+/// that continue from a lost version miss changes. Kubernetes compares resourceVersions as numbers (KEP-5504).
 #[derive(Debug, Default)]
 pub struct NewestLease {
     version: u64,
@@ -75,7 +76,7 @@ pub struct NewestLease {
 }
 
 impl NewestLease {
-    /// Reason for the end of a replica that has seen what the API server lost.
+    /// Reason for the end of a replica that observed the loss.
     pub const WENT_BACK: &str = "the API server went back to an older state, so what this replica knows may be wrong";
 
     /// Records a Lease that was read or written. Versions that are not numbers are ignored.
@@ -95,13 +96,13 @@ impl NewestLease {
 /// Next step. The leases are complete objects to send.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LeaseAction {
-    /// There is none: create it.
+    /// The Lease does not exist: create it.
     Create(Lease),
     /// The lease is free or expired: replace it, unless another writer changed it in between.
     TakeOver(Lease),
-    /// The lease is ours: replace it with a new renew time.
+    /// The candidate holds the lease: replace it with a new renew time.
     Renew(Lease),
-    /// Another candidate holds it for at least this long, unless released.
+    /// Another candidate holds the lease for at least this duration, unless it releases the lease.
     Wait(Duration),
 }
 
@@ -110,47 +111,51 @@ pub fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Returns the next step for `me`, who last saw `seen` (`None`: there is no Lease). `wall` is only written, never compared.
-pub fn decide(seen: Option<&ObservedLease>, now: Instant, wall: Timestamp, me: &ElectorConfig) -> LeaseAction {
-    let Some(seen) = seen else {
-        return LeaseAction::Create(create(wall, me));
+/// Returns the next step for `candidate`, which last observed `observed` (`None`: the Lease does not exist). `wall` is only
+/// written, never compared.
+pub fn decide(observed: Option<&ObservedLease>, now: Instant, wall: Timestamp, candidate: &ElectorConfig) -> LeaseAction {
+    let Some(observed) = observed else {
+        return LeaseAction::Create(create(wall, candidate));
     };
-    if seen.holder() == me.identity {
-        return LeaseAction::Renew(renew(&seen.lease, wall, me));
+    if observed.holder() == candidate.identity {
+        return LeaseAction::Renew(renew(&observed.lease, wall, candidate));
     }
-    let expires = seen.expires(me);
-    if seen.holder().is_empty() || expires <= now {
-        return LeaseAction::TakeOver(take_over(&seen.lease, wall, me));
+    let expires = observed.expires(candidate);
+    if observed.holder().is_empty() || expires <= now {
+        return LeaseAction::TakeOver(take_over(&observed.lease, wall, candidate));
     }
     LeaseAction::Wait(expires - now)
 }
 
-/// Returns the candidate that took the lease from `me`, if any. A leader that sees another holder stops at once instead of
-/// contending.
-pub fn taken_by<'a>(seen: Option<&'a ObservedLease>, me: &ElectorConfig) -> Option<&'a str> {
-    seen.map(ObservedLease::holder).filter(|holder| !holder.is_empty() && *holder != me.identity)
+/// Returns the candidate that took the lease from `candidate`, if any. A leader that sees another holder stops at once
+/// instead of contending.
+pub fn taken_by<'a>(observed: Option<&'a ObservedLease>, candidate: &ElectorConfig) -> Option<&'a str> {
+    observed.map(ObservedLease::holder).filter(|holder| !holder.is_empty() && *holder != candidate.identity)
 }
 
-fn create(wall: Timestamp, me: &ElectorConfig) -> Lease {
-    let metadata =
-        ObjectMeta { namespace: Some(me.namespace.clone()), name: Some(me.name.clone()), ..ObjectMeta::default() };
+fn create(wall: Timestamp, candidate: &ElectorConfig) -> Lease {
+    let metadata = ObjectMeta {
+        namespace: Some(candidate.namespace.clone()),
+        name: Some(candidate.name.clone()),
+        ..ObjectMeta::default()
+    };
     let spec = LeaseSpec { lease_transitions: Some(0), acquire_time: Some(MicroTime(wall)), ..LeaseSpec::default() };
-    renew(&Lease { metadata, spec: Some(spec) }, wall, me)
+    renew(&Lease { metadata, spec: Some(spec) }, wall, candidate)
 }
 
-fn take_over(old: &Lease, wall: Timestamp, me: &ElectorConfig) -> Lease {
-    let mut lease = renew(old, wall, me);
+fn take_over(old: &Lease, wall: Timestamp, candidate: &ElectorConfig) -> Lease {
+    let mut lease = renew(old, wall, candidate);
     let spec = lease.spec.get_or_insert_default();
     spec.acquire_time = Some(MicroTime(wall));
     spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
     lease
 }
 
-fn renew(old: &Lease, wall: Timestamp, me: &ElectorConfig) -> Lease {
+fn renew(old: &Lease, wall: Timestamp, candidate: &ElectorConfig) -> Lease {
     let mut lease = old.clone();
     let spec = lease.spec.get_or_insert_default();
-    spec.holder_identity = Some(me.identity.clone());
-    spec.lease_duration_seconds = Some(whole_seconds(me.lease_duration));
+    spec.holder_identity = Some(candidate.identity.clone());
+    spec.lease_duration_seconds = Some(whole_seconds(candidate.lease_duration));
     spec.renew_time = Some(MicroTime(wall));
     lease
 }

@@ -61,7 +61,7 @@ fn failures_and_rejections_back_off_and_success_forgets_them() {
         run(&mut queue, now);
         queue.finish(&1, ReconcileResult::Done, now);
         assert_eq!((queue.failures(1), queue.next(now), queue.unsettled(now)), (0, NextKey::Idle, Vec::new()));
-        assert!(queue.entries.is_empty(), "left behind: {queue:?}");
+        assert!(queue.entries.is_empty(), "leftover keys: {queue:?}");
     }
 }
 
@@ -144,13 +144,13 @@ fn resync_never_cuts_pauses_short_and_other_reasons_do() {
 }
 
 #[test]
-fn a_wait_is_neither_a_busy_loop_nor_an_overflow() {
-    for (asked, expected) in [(Duration::ZERO, REQUEUE_BOUNDS.0), (Duration::MAX, REQUEUE_BOUNDS.1), (SECOND, SECOND)] {
+fn requeue_delays_are_bounded() {
+    for (requested, expected) in [(Duration::ZERO, REQUEUE_BOUNDS.0), (Duration::MAX, REQUEUE_BOUNDS.1), (SECOND, SECOND)] {
         let (mut queue, now) = queue();
         queue.add_at(1, ReconcilePriority::UserChange, now);
         run(&mut queue, now);
-        queue.finish(&1, ReconcileResult::RequeueAfter(asked, "later".into()), now);
-        assert_eq!(queue.unsettled(now)[0].due_in_seconds, Some(expected.as_secs_f64()), "{asked:?}");
+        queue.finish(&1, ReconcileResult::RequeueAfter(requested, "later".into()), now);
+        assert_eq!(queue.unsettled(now)[0].due_in_seconds, Some(expected.as_secs_f64()), "{requested:?}");
     }
 }
 
@@ -164,7 +164,7 @@ fn a_key_added_while_it_runs_runs_again_afterwards() {
     assert_eq!(queue.finish(&1, ReconcileResult::Done, now + SECOND), SECOND);
     assert_eq!(queue.next(now + SECOND), NextKey::Run(1, SECOND));
     queue.finish(&1, ReconcileResult::Done, now + SECOND);
-    assert_eq!(queue.finish(&1, failed(), now + SECOND), Duration::ZERO, "finishing twice changes nothing");
+    assert_eq!(queue.finish(&1, failed(), now + SECOND), Duration::ZERO, "a second finish has no effect");
     assert_eq!(queue.next(now + SECOND), NextKey::Idle);
 }
 
@@ -180,7 +180,7 @@ fn the_earlier_time_wins() {
 }
 
 #[test]
-fn what_is_gone_is_forgotten_unless_it_runs() {
+fn deleted_keys_are_removed_unless_they_run() {
     let (mut queue, now) = queue();
     for key in 1..=3 {
         queue.add_at(key, ReconcilePriority::UserChange, now);
@@ -190,7 +190,7 @@ fn what_is_gone_is_forgotten_unless_it_runs() {
     (1..=4).for_each(|key| queue.forget(&key));
     assert_eq!((queue.next(now), queue.entries.len()), (NextKey::Idle, 1));
     queue.finish(&1, ReconcileResult::Done, now);
-    assert!(queue.entries.is_empty() && queue.scheduled.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
+    assert!(queue.entries.is_empty() && queue.scheduled.is_empty() && queue.ready.is_empty(), "leftover keys: {queue:?}");
 }
 
 #[derive(Debug, Clone)]
@@ -218,20 +218,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the queue owes: runs that were asked for, by an add or an outcome, and have not started.
+/// Runs that the queue must start, because of an add or an outcome.
 #[derive(Default)]
 struct Model {
     owed: HashSet<u8>,
     running: Vec<u8>,
-    /// Keys in back-off or waiting that only resyncs were added to since: not before this moment.
+    /// Earliest time of the next run of keys that wait or back off, and to which only resyncs were added.
     backing_off: BTreeMap<u8, Instant>,
 }
 
 impl Model {
     fn start(&mut self, key: u8, now: Instant) {
         assert!(!self.running.contains(&key), "key {key} runs twice at a time");
-        assert!(self.owed.remove(&key), "key {key} runs without anybody asking");
-        assert!(self.backing_off.remove(&key).is_none_or(|until| until <= now), "key {key} runs before its back-off ends");
+        assert!(self.owed.remove(&key), "key {key} runs without a request");
+        assert!(self.backing_off.remove(&key).is_none_or(|until| until <= now), "key {key} runs before its backoff ends");
         self.running.push(key);
     }
 
@@ -263,7 +263,7 @@ impl Model {
     fn finish(&mut self, queue: &mut WorkQueue<u8>, key: u8, outcome: ReconcileResult, now: Instant) {
         let pending = queue.entries.get(&key).and_then(|entry| entry.pending);
         let only_resync = pending.is_none_or(|pending| pending.priority == ReconcilePriority::Resync);
-        let asked = match &outcome {
+        let requested_delay = match &outcome {
             ReconcileResult::RequeueAfter(delay, _) => Some(*delay),
             ReconcileResult::Rejected(_) => Some(REJECTED.base),
             _ => None,
@@ -273,7 +273,7 @@ impl Model {
             self.owed.insert(key);
         }
         queue.finish(&key, outcome, now);
-        let wait = asked.or_else(|| failed.then(|| BACKOFF.delay(queue.failures(key))));
+        let wait = requested_delay.or_else(|| failed.then(|| BACKOFF.delay(queue.failures(key))));
         if let Some(wait) = wait.filter(|_| only_resync) {
             self.backing_off.insert(key, now + wait);
         }
@@ -282,7 +282,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn nothing_is_lost_doubled_or_early(steps in prop::collection::vec(step(), 1..120)) {
+    fn no_run_is_lost_duplicated_or_early(steps in prop::collection::vec(step(), 1..120)) {
         let (mut queue, mut now) = queue();
         let mut model = Model::default();
         for step in steps {
@@ -298,7 +298,7 @@ proptest! {
             queue.finish(&key, ReconcileResult::Done, now);
         }
         prop_assert!(model.owed.is_empty(), "lost: {:?}", model.owed);
-        prop_assert!(queue.entries.is_empty() && queue.scheduled.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
+        prop_assert!(queue.entries.is_empty() && queue.scheduled.is_empty() && queue.ready.is_empty(), "leftover keys: {queue:?}");
     }
 }
 
@@ -315,9 +315,9 @@ fn a_due_key_counts_as_added_once_until_it_runs() {
     queue.add_at(1, ReconcilePriority::UserChange, now);
     queue.finish(&1, failed(), now);
     run(&mut queue, now);
-    assert_eq!(queue.take_added(), 1, "what comes while it runs is one more");
+    assert_eq!(queue.take_added(), 1, "an add during a run counts once");
     queue.finish(&1, failed(), now);
-    assert_eq!((queue.depth(now), queue.take_added()), (0, 0), "a back-off is no add before it ends");
+    assert_eq!((queue.depth(now), queue.take_added()), (0, 0), "a key does not become due before its backoff ends");
     let later = now + BACKOFF.max;
     assert_eq!((queue.depth(later), queue.take_added()), (1, 1));
 }

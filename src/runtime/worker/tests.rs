@@ -32,17 +32,17 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panics_fail_their_key_alone_and_are_retried() {
+async fn panics_fail_only_their_key_and_are_retried() {
     for is_before_the_future in [true, false] {
         let bench = bench();
-        let (done, mut runs) = mpsc::unbounded_channel();
-        let tries = AtomicUsize::new(0);
+        let (completed, mut runs) = mpsc::unbounded_channel();
+        let attempts = AtomicUsize::new(0);
         bench.run(None, move |key| {
-            let (done, is_first) = (done.clone(), key == 1 && tries.fetch_add(1, SeqCst) == 0);
-            assert!(!is_first || !is_before_the_future, "first try of key 1");
+            let (completed, is_first) = (completed.clone(), key == 1 && attempts.fetch_add(1, SeqCst) == 0);
+            assert!(!is_first || !is_before_the_future, "first attempt of key 1");
             async move {
-                assert!(!is_first, "first try of key 1");
-                done.send(key).unwrap();
+                assert!(!is_first, "first attempt of key 1");
+                completed.send(key).unwrap();
                 ReconcileResult::Done
             }
         });
@@ -50,22 +50,22 @@ async fn panics_fail_their_key_alone_and_are_retried() {
         bench.queue.add(2, ReconcilePriority::UserChange);
         let started = Instant::now();
         assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
-        assert_eq!(started.elapsed().as_secs(), 1, "the back-off after one failure");
+        assert_eq!(started.elapsed().as_secs(), 1, "the backoff after one failure");
         assert_eq!(bench.metrics.reconcile_panics_total.with_label_values(&["test"]).get(), 1.0);
         assert_eq!(bench.metrics.workqueue_retries_total.with_label_values(&["test"]).get(), 1.0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_run_at_once_than_the_limit_allows() {
+async fn concurrent_runs_are_limited() {
     for (limit, seconds) in [(Some(1), 6), (Some(4), 2), (None, 1)] {
         let bench = bench();
-        let (done, mut runs) = mpsc::unbounded_channel();
+        let (completed, mut runs) = mpsc::unbounded_channel();
         bench.run(limit, move |_| {
-            let done = done.clone();
+            let completed = completed.clone();
             async move {
                 sleep(SECOND).await;
-                done.send(()).unwrap();
+                completed.send(()).unwrap();
                 ReconcileResult::Done
             }
         });
@@ -79,7 +79,7 @@ async fn no_more_run_at_once_than_the_limit_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_lets_running_keys_end_and_keeps_the_others() {
+async fn shutdown_completes_running_keys_and_keeps_others() {
     let bench = bench();
     let ended = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&ended);
@@ -105,11 +105,11 @@ async fn a_shutdown_lets_running_keys_end_and_keeps_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sooner_key_wakes_a_worker_that_waits_for_a_later_one() {
+async fn an_earlier_key_wakes_a_waiting_worker() {
     let bench = bench();
-    let (done, mut runs) = mpsc::unbounded_channel();
+    let (completed, mut runs) = mpsc::unbounded_channel();
     bench.run(None, move |key| {
-        done.send(key).unwrap();
+        completed.send(key).unwrap();
         async { ReconcileResult::Done }
     });
     bench.queue.add_after(1, ReconcilePriority::Resync, 60 * SECOND);

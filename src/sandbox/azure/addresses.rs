@@ -12,10 +12,10 @@ use serde_json::Value;
 
 /// Azure keeps the first addresses of a subnet for itself.
 const FIRST_IN_SUBNET: usize = 4;
-/// Number of addresses of a subnet that are searched.
-const LOOKED_AT: usize = 200_000;
+/// Maximum number of addresses of a subnet that are searched.
+const MAX_SEARCHED: usize = 200_000;
 
-/// Counts the public addresses handed out.
+/// Counter of the allocated public addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     issued: u32,
@@ -44,7 +44,7 @@ impl Counters {
         Ipv4Net::new(Ipv4Addr::from(start), length).ok().map(IpNet::V4)
     }
 
-    /// Counts on from the public address or prefix of a document, so that it is not handed out again.
+    /// Counts on from the public address or prefix of a document, so that it is not allocated again.
     pub fn observe(&mut self, document: &Value) {
         let properties = &document["properties"];
         let seen = [ordinal(&properties["ipAddress"]), prefix_ordinal(&properties["ipPrefix"])];
@@ -85,11 +85,11 @@ fn nth_addresses(net: &IpNet) -> Box<dyn Iterator<Item = IpAddr> + '_> {
     match net {
         IpNet::V4(net) => {
             let (first, last) = (u32::from(net.network()), u32::from(net.broadcast()));
-            Box::new((first..=last).take(LOOKED_AT).map(|bits| IpAddr::V4(Ipv4Addr::from(bits))))
+            Box::new((first..=last).take(MAX_SEARCHED).map(|bits| IpAddr::V4(Ipv4Addr::from(bits))))
         }
         IpNet::V6(net) => {
             let (first, last) = (u128::from(net.network()), u128::from(net.broadcast()));
-            Box::new((first..=last).take(LOOKED_AT).map(|bits| IpAddr::V6(Ipv6Addr::from(bits))))
+            Box::new((first..=last).take(MAX_SEARCHED).map(|bits| IpAddr::V6(Ipv6Addr::from(bits))))
         }
     }
 }

@@ -66,14 +66,14 @@ pub fn document(store: &Store, document: &Document) -> Value {
     for list in ["inboundNatRules", "inboundNatPools", "outboundRules"] {
         drop_empty(&mut value["properties"], list);
     }
-    normalise(&mut value);
+    normalize(&mut value);
     value
 }
 
 /// Sorts the lists that are sets, everywhere in a document.
-pub fn normalise(value: &mut Value) {
+pub fn normalize(value: &mut Value) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(normalise),
+        Value::Array(items) => items.iter_mut().for_each(normalize),
         Value::Object(fields) => sort_sets(fields),
         _ => {}
     }
@@ -81,7 +81,7 @@ pub fn normalise(value: &mut Value) {
 
 fn sort_sets(fields: &mut Map<String, Value>) {
     for (name, value) in fields.iter_mut() {
-        normalise(value);
+        normalize(value);
         if let Some(items) = value.as_array_mut().filter(|_| SETS.contains(&name.as_str())) {
             items.sort_by_cached_key(sort_key);
         }
@@ -116,7 +116,7 @@ mod tests {
     fn sets_are_sorted_and_sequences_are_not() {
         let mut value =
             json!({"probes": [{"name": "b"}, {"name": "a"}], "zones": ["2", "1"], "addressPrefixes": ["b", "a"]});
-        normalise(&mut value);
+        normalize(&mut value);
         assert_eq!(
             value,
             json!({"probes": [{"name": "a"}, {"name": "b"}], "zones": ["2", "1"], "addressPrefixes": ["a", "b"]})

@@ -184,7 +184,8 @@ fn load_balancer(store: &Store, id: &ResourceId, old: Option<&Value>, body: &mut
     assign_all(store, id, "frontendIPConfigurations", old, body)
 }
 
-/// Gives every dynamic ip configuration in a list of a document a private address: the one it had, or the lowest free one.
+/// Allocates a private address for every dynamic IP configuration in a list of a document: its previous one, or the lowest
+/// free one.
 fn assign_all(store: &Store, id: &ResourceId, list: &str, old: Option<&Value>, body: &mut Value) -> Result<(), Refusal> {
     let mut own: BTreeSet<IpAddr> =
         shape::parts(body, list).filter_map(|part| fixed(part, previous(old, list, part))).collect();

@@ -25,7 +25,7 @@ const LAST_BREATH: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     Whole,
-    /// Byte by byte, each so long after the one before.
+    /// Byte by byte, with this delay between two.
     Slow(Duration),
     /// Half of it, then the connection breaks.
     Breaks,
@@ -45,7 +45,7 @@ impl Pace {
     }
 }
 
-/// An answer on its way.
+/// A response that is being delivered.
 #[derive(Debug)]
 pub struct Delivery {
     pub response: Response<Bytes>,
@@ -70,7 +70,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the answer for a socket.
+    /// Returns the response for a socket.
     pub fn framed(self) -> Response<PacedBody> {
         let pace = self.pace;
         self.response.map(|body| {

@@ -17,7 +17,7 @@ use super::{
     route::Target,
 };
 
-/// Answers a GET that is hit by `effect`.
+/// Responds to a GET that is hit by `effect`.
 pub fn read(
     state: &mut State,
     request: &ArmRequest,
@@ -28,13 +28,13 @@ pub fn read(
     match effect {
         Effect::EmptyList if target.is_list() => Ok(Answer::new(200, json!({"value": []}))),
         Effect::PartialList(omission) if target.is_list() => {
-            let mut response = read::answer(state, request, target)?;
+            let mut response = read::get(state, request, target)?;
             response.body.iter_mut().for_each(|body| omit(body, omission));
             Ok(response)
         }
         Effect::StaleList(age) if target.is_list() => stale(state, request, target, before(now, *age)),
         Effect::MissJustWritten(age) if target.is_list() => {
-            let mut response = read::answer(state, request, target)?;
+            let mut response = read::get(state, request, target)?;
             let missing = state.store.written_since(before(now, *age));
             let is_new = |id: &Value| id.as_str().is_some_and(|id| missing.contains(&id.to_ascii_lowercase()));
             if let Some(documents) = response.body.as_mut().and_then(|body| body["value"].as_array_mut()) {
@@ -44,22 +44,22 @@ pub fn read(
         }
         Effect::Etags(EtagMode::Restless) => {
             touch(state, target);
-            read::answer(state, request, target)
+            read::get(state, request, target)
         }
-        _ => read::answer(state, request, target),
+        _ => read::get(state, request, target),
     }
 }
 
-/// Returns the time so long ago, as far as the clock reaches back.
+/// Returns the time `age` before `now`, if the clock can represent it.
 fn before(now: Instant, age: Duration) -> Option<Instant> {
     now.checked_sub(age)
 }
 
-/// Answers from the documents as they were.
+/// Responds from the documents as they were.
 fn stale(state: &mut State, request: &ArmRequest, target: &Target, at: Option<Instant>) -> Result<Answer, Refusal> {
     let past = state.store.as_of(at);
     let present = std::mem::replace(&mut state.store, past);
-    let response = read::answer(state, request, target);
+    let response = read::get(state, request, target);
     state.store = present;
     response
 }
@@ -85,7 +85,7 @@ fn omit(body: &mut Value, omission: &Omission) {
     }
 }
 
-/// Gives what is read a new etag.
+/// Gives the requested documents a new etag.
 fn touch(state: &mut State, target: &Target) {
     match target {
         Target::Document(id) | Target::Part(_, id, _) | Target::Parts(id, _) => state.store.touch(id.as_str()),
@@ -98,7 +98,7 @@ fn touch(state: &mut State, target: &Target) {
     }
 }
 
-/// Changes how etags are shown in an answer.
+/// Changes how etags are shown in a response.
 pub fn etags(response: &mut Answer, mode: EtagMode) {
     match mode {
         EtagMode::Restless => {}
@@ -113,7 +113,7 @@ pub fn etags(response: &mut Answer, mode: EtagMode) {
     }
 }
 
-/// Takes the etags out of a document and its parts.
+/// Removes the etags from a document and its parts.
 pub fn without_etags(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(without_etags),

@@ -1,4 +1,4 @@
-//! Entra's token endpoints: who may have a token, and whose token it is.
+//! Entra's token endpoints: grants tokens to principals.
 //!
 //! In: HTTP requests for `/{tenant}/oauth2/v2.0/token` and `/adfs/oauth2/token`. Out: opaque tokens that the [`Directory`]
 //! remembers, or refusals as Entra words them. Pure: time is an argument, and token texts are numbered.
@@ -22,11 +22,11 @@ pub use refusal::Refusal;
 
 use assertion::Assertion;
 
-/// Endpoint for tokens.
+/// Token endpoint of a tenant, or of an ADFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint<'a> {
     pub tenant: &'a str,
-    /// Whether it is the one of an ADFS.
+    /// Whether it is the endpoint of an ADFS.
     pub adfs: bool,
 }
 
@@ -45,8 +45,8 @@ pub fn pairs(text: &str) -> BTreeMap<String, String> {
     url.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default()
 }
 
-/// Answers a request for a token.
-pub fn answer(
+/// Responds to a request for a token.
+pub fn handle(
     directory: &mut Directory,
     endpoint: Endpoint<'_>,
     request: &Request<Bytes>,

@@ -1,9 +1,10 @@
-//! Faults on demand: refusals, delays, lost and broken answers, operations that fail, an ARM that is down, and crashes of a client in
-//! the middle of its work. What a fault does to a request is decided by [`FaultTable::decide`], a pure function of the requests so
-//! far and the seed; what the effects on documents do is in [`super::distort`], what those on the body do in [`super::delivery`].
+//! Faults on demand: refusals, delays, lost and broken responses, failing operations, an ARM that is down, and crashes of a
+//! client.
 //!
-//! Every effect works for every type of resource: which requests it hits is said by one table of matchers (type, path, method,
-//! class, lists only), how often by counts, shares and times.
+//! [`FaultTable::decide`] is a pure function of the requests so far and the seed, and decides what a fault does to a
+//! request. [`super::distort`] has the effects on documents, [`super::delivery`] those on bodies. Every effect works for
+//! every type of resource: matchers (type, path, method, class, lists only) select the requests, and counts, probabilities
+//! and times limit them.
 
 use std::time::Duration;
 
@@ -15,31 +16,31 @@ use super::{log::RequestRecord, options::Class};
 /// Entries that a partial list omits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Omission {
-    /// So many at the end of each page.
+    /// Last entries of each page, this many.
     Last(usize),
     /// The second, the fourth and so on of each page.
     EveryOther,
-    /// The one of this name, in any letter case.
+    /// The entry of this name, in any letter case.
     Named(String),
-    /// All pages but the first, without a link to more.
+    /// Pages after the first, with the link to them.
     LaterPages,
 }
 
-/// Distortion of etags.
+/// Distortion of the etags in responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtagMode {
     /// Strong etags are shown as weak (`W/"1"`). A write may send either form.
     Weak,
-    /// They are not shown: not in bodies, not in headers.
+    /// Etags are shown neither in bodies nor in headers.
     Absent,
-    /// Whatever is read gets a new one, though nothing has changed.
+    /// Every document that is read gets a new etag, though nothing has changed.
     Restless,
 }
 
 /// Effect of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Answers with this status, error code and `Retry-After` (seconds); nothing is done.
+    /// Response with this status, error code and `Retry-After` (seconds); nothing is done.
     Refuse(u16, String, Option<u64>),
     /// Delay before it is served.
     Delay(Duration),
@@ -51,23 +52,24 @@ pub enum Effect {
     DropAfter,
     /// Executed, and the response (200) is HTML.
     Garbage,
-    /// 403 `AuthorizationFailed`, as while a role assignment is on its way; nothing is done.
+    /// 403 `AuthorizationFailed`, as while a role assignment takes effect; nothing is done.
     Forbidden,
     /// 404 `ResourceGroupNotFound`, although the group is there; nothing is done.
     GroupNotFound,
-    /// From now on ARM takes the token of this request for expired: 401 `ExpiredAuthenticationToken`, until another one comes.
+    /// From now on ARM treats the token of this request as expired: 401 `ExpiredAuthenticationToken`, until a request has
+    /// another token.
     ExpireToken,
-    /// A proxy answers in ARM's place: HTML with this status; nothing is done.
+    /// A proxy responds in place of ARM: HTML with this status; nothing is done.
     ProxyPage(u16),
-    /// A list is answered empty.
+    /// A list is empty.
     EmptyList,
     /// A list lacks some of its documents.
     PartialList(Omission),
-    /// A list shows what there was so long ago (10 minutes at most).
+    /// A list shows the documents of this long ago (10 minutes at most).
     StaleList(Duration),
-    /// A list lacks the documents that were written within so long (10 minutes at most); a GET shows them.
+    /// A list lacks the documents that were written within this time (10 minutes at most); a GET shows them.
     MissJustWritten(Duration),
-    /// Etags are not what they should be.
+    /// Etags are distorted in this mode.
     Etags(EtagMode),
     /// Executed, and the response's body ends in the middle, as if it were whole.
     Truncated,
@@ -77,7 +79,7 @@ pub enum Effect {
     StallHalfway,
     /// Executed, and the response's body arrives byte by byte, with this delay in between.
     SlowBody(Duration),
-    /// No answer ever comes; nothing is done.
+    /// No response is ever sent; nothing is done.
     Hang,
     /// The operation that a write starts ends as `Failed` with this code and message.
     FailOperation(String, String),
@@ -86,7 +88,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns `true` if it changes lists only. Other requests are not hit.
+    /// Returns `true` if the effect changes lists only. Other requests are not hit.
     fn is_for_lists(&self) -> bool {
         matches!(self, Self::EmptyList | Self::PartialList(_) | Self::StaleList(_) | Self::MissJustWritten(_))
     }
@@ -109,7 +111,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Hits every request that the effect is for.
+    /// Creates a fault that hits every request to which the effect applies.
     pub fn new(effect: Effect) -> Self {
         Self {
             lists: effect.is_for_lists(),
@@ -167,19 +169,19 @@ impl Fault {
         self
     }
 
-    /// Hits for so long, from the first request on that it hits.
+    /// Limits the fault to this time after the first request that it hits.
     pub fn lasting(mut self, time: Duration) -> Self {
         self.lasting = Some(time);
         self
     }
 
-    /// Hits only so many requests.
+    /// Limits the number of requests that the fault hits.
     pub fn times(mut self, times: usize) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Lets so many matching requests pass first.
+    /// Serves this number of matching requests first.
     pub fn after(mut self, skip: usize) -> Self {
         self.skip = skip;
         self
@@ -201,7 +203,7 @@ impl Fault {
             && self.path.as_ref().is_none_or(|pattern| glob(pattern, &request.path.to_ascii_lowercase()))
     }
 
-    /// Counts a matching request; answers whether it is hit.
+    /// Counts a matching request. Returns `true` if it is hit.
     fn hit(&mut self, random: &mut SmallRng, now: Instant) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
@@ -236,7 +238,7 @@ pub fn glob(pattern: &str, text: &str) -> bool {
 pub enum Crash {
     /// Before it has an effect.
     Before,
-    /// After its effect; the answer is lost.
+    /// After its effect; the response is lost.
     After,
 }
 
@@ -264,12 +266,12 @@ impl FaultTable {
         Self { faults: Vec::new(), random: SmallRng::seed_from_u64(seed), down: false, crash: None, crashed: false }
     }
 
-    /// Adds a fault. Of several that hit a request, delays add up and the first other one holds.
+    /// Adds a fault. Of several that hit a request, delays add up and the first other one applies.
     pub fn add(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
 
-    /// Takes all faults away, ends a crash, and ARM is up again.
+    /// Removes all faults, ends a crash, and starts ARM again.
     pub fn clear(&mut self) {
         self.faults.clear();
         (self.down, self.crash, self.crashed) = (false, None, false);
@@ -392,16 +394,16 @@ mod tests {
     }
 
     #[test]
-    fn lists_types_and_times_are_told_apart() {
+    fn lists_types_and_times_are_distinguished() {
         let mut table = FaultTable::new(0);
         table.add(Fault::new(Effect::EmptyList).resource_type("Microsoft.Network/loadBalancers").times(1));
         table.add(Fault::new(Effect::Forbidden).lasting(Duration::from_secs(30)).after(2));
         let kind = "microsoft.network/loadbalancers".to_owned();
-        let one = RequestRecord { resource_type: kind, ..request("GET", "/lb/a") };
-        let list = RequestRecord { list: true, ..one.clone() };
+        let single_read = RequestRecord { resource_type: kind, ..request("GET", "/lb/a") };
+        let list = RequestRecord { list: true, ..single_read.clone() };
         let others = RequestRecord { resource_type: String::new(), ..list.clone() };
         let later = |seconds| RequestRecord { at: others.at + Duration::from_secs(seconds), ..others.clone() };
-        let requests = [one, others.clone(), list, later(100), later(129), later(130)];
+        let requests = [single_read, others.clone(), list, later(100), later(129), later(130)];
         let effects: Vec<_> = requests.iter().map(|request| table.decide(request).effect).collect();
         let forbidden = Some(Effect::Forbidden);
         assert_eq!(effects, [None, None, Some(Effect::EmptyList), forbidden.clone(), forbidden, None]);

@@ -27,7 +27,7 @@ use crate::providers::azure::model::ResourceId;
 pub struct Denial {
     /// `microsoft.network/*/write`.
     pub action: String,
-    /// An id, or a part of one; empty for everywhere.
+    /// An ID, or a part of one; empty for all scopes.
     pub scope: String,
 }
 
@@ -40,20 +40,20 @@ pub struct State {
     /// Used parts of the quotas.
     pub throttle: Throttle,
     pub denials: Vec<Denial>,
-    /// Tokens that an injected fault has made expire.
+    /// Tokens that an injected fault has expired.
     pub expired_tokens: BTreeSet<String>,
-    /// Read-only fields that were sent, and changed nothing.
+    /// Read-only fields that clients have sent, and that changed nothing.
     pub read_only_sent: BTreeSet<String>,
 }
 
 impl State {
-    /// Notes which read-only fields a body had.
+    /// Records which read-only fields a body had.
     pub fn note_read_only(&mut self, id: &ResourceId, paths: &[&str]) {
         self.read_only_sent.extend(paths.iter().map(|path| format!("{} {path}", id.resource_type())));
     }
 }
 
-/// Answers a request, and says how long the answer takes. `token_problem` says what is wrong with the request's token.
+/// Responds to a request, and returns the delay of the response. `token_problem` is the problem of the request's token.
 pub fn handle(
     state: &mut State,
     request: &ArmRequest,
@@ -177,7 +177,7 @@ fn dispatch(
     if matches!(method, "GET" | "HEAD") {
         return match effect {
             Some(effect) => distort::read(state, request, target, effect, now),
-            None => read::answer(state, request, target),
+            None => read::get(state, request, target),
         };
     }
     let planned = match effect {

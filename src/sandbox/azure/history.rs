@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::store::Document;
 
 /// Time for which a change is retained.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const RETENTION: Duration = Duration::from_secs(600);
 /// Largest number of retained changes.
-const MOST: usize = 2_000;
+const MAX_CHANGES: usize = 2_000;
 
 #[derive(Debug, Clone)]
 struct Change {
@@ -32,18 +32,18 @@ pub struct History {
 }
 
 impl History {
-    /// Says what time it is. Changes before the first time are the beginning, and are not kept.
+    /// Sets the time. Changes before the first time are the initial state, and are not kept.
     pub fn set_time(&mut self, now: Instant) {
         self.now = Some(now);
-        while self.changes.front().is_some_and(|change| now.saturating_duration_since(change.at) > REMEMBERED) {
+        while self.changes.front().is_some_and(|change| now.saturating_duration_since(change.at) > RETENTION) {
             self.changes.pop_front();
         }
     }
 
-    /// Notes what a document was before it changed. `written`: not only its etag.
+    /// Records a document before its change. `written`: not only its etag changes.
     pub fn note(&mut self, key: &str, before: Option<Document>, written: bool) {
         let Some(at) = self.now else { return };
-        if self.changes.len() >= MOST {
+        if self.changes.len() >= MAX_CHANGES {
             self.changes.pop_front();
         }
         self.changes.push_back(Change { at, key: key.to_owned(), before, written });

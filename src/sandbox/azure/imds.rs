@@ -1,7 +1,7 @@
 //! The instance metadata service of one machine, and the App Service style endpoint for managed identities.
 //!
-//! In: HTTP requests for `/metadata/identity/oauth2/token`, `/metadata/instance`, `/metadata/loadbalancer` and `/msi/token`. Out: what
-//! the service answers; tokens come from the [`Directory`]. Pure: time and the machine are arguments.
+//! In: HTTP requests for `/metadata/identity/oauth2/token`, `/metadata/instance`, `/metadata/loadbalancer` and `/msi/token`.
+//! Out: the responses of the service; tokens come from the [`Directory`]. Pure: time and the machine are arguments.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct ManagedIdentity {
 
 /// Subject of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum Subject {
     Token,
     /// A token, of the App Service style endpoint.
     AppServiceToken,
@@ -37,12 +37,12 @@ pub enum Asked {
 }
 
 /// Returns the subject of a path of the service, if it is one.
-pub fn asked(path: &str) -> Option<Asked> {
+pub fn subject_of(path: &str) -> Option<Subject> {
     match path.trim_end_matches('/') {
-        "/metadata/identity/oauth2/token" => Some(Asked::Token),
-        "/msi/token" => Some(Asked::AppServiceToken),
-        "/metadata/instance" => Some(Asked::Instance),
-        "/metadata/loadbalancer" => Some(Asked::LoadBalancer),
+        "/metadata/identity/oauth2/token" => Some(Subject::Token),
+        "/msi/token" => Some(Subject::AppServiceToken),
+        "/metadata/instance" => Some(Subject::Instance),
+        "/metadata/loadbalancer" => Some(Subject::LoadBalancer),
         _ => None,
     }
 }
@@ -62,24 +62,24 @@ const INSTANCE_VERSION: &str = "2021-10-01";
 const LOAD_BALANCER_VERSION: &str = "2020-10-01";
 
 impl Imds {
-    /// Answers a request. `machine`: the one the service belongs to; `None` when it was deleted.
-    pub fn answer(
+    /// Responds to a request. `machine`: the one the service belongs to; `None` if it was deleted.
+    pub fn handle(
         &self,
-        subject: Asked,
+        subject: Subject,
         request: &Request<Bytes>,
         machine: Option<(&Topology, &Machine)>,
         (directory, now): (&mut Directory, Timestamp),
     ) -> Response<Bytes> {
         let query = pairs(request.uri().query().unwrap_or_default());
-        let response = self.may_ask(subject, request).and_then(|()| match subject {
-            Asked::Token | Asked::AppServiceToken => self.token(subject, &query, directory, now),
-            Asked::Instance => {
+        let response = self.check_request(subject, request).and_then(|()| match subject {
+            Subject::Token | Subject::AppServiceToken => self.token(subject, &query, directory, now),
+            Subject::Instance => {
                 version(&query, INSTANCE_VERSION)?;
-                machine.map(|(topology, machine)| topology.instance_metadata(machine)).ok_or(GONE)
+                machine.map(|(topology, machine)| topology.instance_metadata(machine)).ok_or(MACHINE_DELETED)
             }
-            Asked::LoadBalancer => {
+            Subject::LoadBalancer => {
                 version(&query, LOAD_BALANCER_VERSION)?;
-                let (topology, machine) = machine.ok_or(GONE)?;
+                let (topology, machine) = machine.ok_or(MACHINE_DELETED)?;
                 let found = topology.load_balancer_metadata(machine);
                 found.ok_or((404, "Not found", "No load balancer metadata is found. Please check if your VM is using any non-basic SKU load balancer and retry later."))
             }
@@ -90,12 +90,12 @@ impl Imds {
         }
     }
 
-    fn may_ask(&self, subject: Asked, request: &Request<Bytes>) -> Result<(), Refusal> {
+    fn check_request(&self, subject: Subject, request: &Request<Bytes>) -> Result<(), Refusal> {
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if request.method() != http::Method::GET {
             return Err((405, "Method not allowed", "Only GET is supported."));
         }
-        if subject == Asked::AppServiceToken {
+        if subject == Subject::AppServiceToken {
             let is_valid = header("X-IDENTITY-HEADER") == self.identity_header;
             return if is_valid {
                 Ok(())
@@ -106,7 +106,7 @@ impl Imds {
         if !header("Metadata").eq_ignore_ascii_case("true") {
             return Err((400, "invalid_request", "Required metadata header not specified"));
         }
-        // Requests that came through a proxy are not from the machine.
+        // Requests through a proxy are not from the machine.
         if request.headers().contains_key("X-Forwarded-For") {
             return Err((403, "Forbidden", "Requests must not contain an X-Forwarded-For header."));
         }
@@ -115,12 +115,12 @@ impl Imds {
 
     fn token(
         &self,
-        subject: Asked,
+        subject: Subject,
         query: &BTreeMap<String, String>,
         directory: &mut Directory,
         now: Timestamp,
     ) -> Result<Value, Refusal> {
-        let oldest = if subject == Asked::Token { "2018-02-01" } else { "2019-08-01" };
+        let oldest = if subject == Subject::Token { "2018-02-01" } else { "2019-08-01" };
         version(query, oldest)?;
         let resource = query.get("resource").filter(|resource| !resource.is_empty());
         let resource = resource.ok_or((400, "invalid_resource", "The request is missing the parameter 'resource'."))?;
@@ -134,7 +134,7 @@ impl Imds {
             "resource": resource,
             "token_type": "Bearer",
         });
-        if subject == Asked::Token {
+        if subject == Subject::Token {
             body["expires_in"] = json!(lifetime.to_string());
             body["ext_expires_in"] = json!(lifetime.to_string());
         }
@@ -174,9 +174,9 @@ impl Imds {
     }
 }
 
-const GONE: Refusal = (410, "Gone", "The machine was deleted.");
+const MACHINE_DELETED: Refusal = (410, "Gone", "The machine was deleted.");
 
-/// Refuses a request without `api-version`, or with one older than what the answer's fields need.
+/// Refuses a request without `api-version`, or with one that is too old for the fields of the response.
 fn version(query: &BTreeMap<String, String>, oldest: &str) -> Result<(), Refusal> {
     let found = query.get("api-version").map(String::as_str).unwrap_or_default();
     if found >= oldest {

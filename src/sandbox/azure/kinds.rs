@@ -18,24 +18,24 @@ pub enum EtagStyle {
 /// kubernetes-sigs/cloud-provider-azure.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// `provisioningState` from a PUT that creates (201) until the operation has ended; `None`: the answer is final. `Succeeded` is no
-    /// proof: load balancers show it while their operations go on.
+    /// `provisioningState` from a PUT that creates (201) until the operation has ended; `None`: the response is final.
+    /// `Succeeded` is no proof: load balancers show it while their operations go on.
     pub creating: Option<&'static str>,
     /// Response to a PUT or PATCH that changes (200).
     pub changing: Option<&'static str>,
-    /// Status of the answer to a DELETE that starts an operation; `None`: the answer is final.
+    /// Status of the response to a DELETE that starts an operation; `None`: the response is final.
     pub deleting: Option<u16>,
-    /// Properties that a document lacks until the operation that creates it has ended well.
+    /// Properties that a document lacks until the operation that creates it has succeeded.
     pub until_done: &'static [&'static str],
 }
 
-/// Most of the network provider.
+/// Responses of most types of the network provider.
 const NETWORK: Manner =
     Manner { creating: Some("Updating"), changing: Some("Updating"), deleting: Some(202), until_done: &[] };
 const LOAD_BALANCER: Manner = Manner { creating: Some("Succeeded"), changing: Some("Succeeded"), ..NETWORK };
 const PUBLIC_IP: Manner = Manner { changing: Some("Succeeded"), until_done: &["ipAddress"], ..NETWORK };
 const PUBLIC_IP_PREFIX: Manner = Manner { until_done: &["ipPrefix"], ..NETWORK };
-/// Interfaces are written at once, and deleted by an operation that is answered with 200.
+/// Responses for interfaces, which are written at once and deleted by an operation that begins with 200.
 const INTERFACE: Manner = Manner { creating: None, changing: None, deleting: Some(200), until_done: &[] };
 const COMPUTE: Manner = Manner { creating: Some("Creating"), ..NETWORK };
 const GROUP: Manner = Manner { creating: None, changing: None, ..NETWORK };
@@ -50,20 +50,20 @@ pub struct Kind {
     pub parts: &'static [&'static str],
     /// Style of the etag.
     pub etag: EtagStyle,
-    /// Whether a write must say `location`.
+    /// Whether a write must have `location`.
     pub located: bool,
-    /// Responses to writes.
+    /// Responses to long-running writes.
     pub manner: &'static Manner,
 }
 
 /// A list, or single reference, that ARM fills in when a document is read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BackReference {
-    /// Type of what is referred to, lower-case.
+    /// Type of the target, lower-case.
     pub target: &'static str,
-    /// Property that lists who refers to it.
+    /// Property that lists the sources.
     pub property: &'static str,
-    /// End of the type of those who refer, lower-case.
+    /// End of the type of the sources, lower-case.
     pub source: &'static str,
     /// Whether the property is a list.
     pub many: bool,
@@ -136,7 +136,7 @@ pub static KINDS: &[Kind] = &[
 
 /// References that are derived on reading.
 pub static BACK_REFERENCES: &[BackReference] = &[
-    one("microsoft.network/publicipaddresses", "ipConfiguration", "ipconfigurations", true),
+    single("microsoft.network/publicipaddresses", "ipConfiguration", "ipconfigurations", true),
     many("microsoft.network/publicipprefixes", "publicIPAddresses", "/publicipaddresses", false),
     many("microsoft.network/networksecuritygroups", "subnets", "/subnets", false),
     many("microsoft.network/networksecuritygroups", "networkInterfaces", "/networkinterfaces", false),
@@ -155,7 +155,7 @@ const fn many(target: &'static str, property: &'static str, source: &'static str
     BackReference { target, property, source, many: true, canonical }
 }
 
-const fn one(target: &'static str, property: &'static str, source: &'static str, canonical: bool) -> BackReference {
+const fn single(target: &'static str, property: &'static str, source: &'static str, canonical: bool) -> BackReference {
     BackReference { target, property, source, many: false, canonical }
 }
 

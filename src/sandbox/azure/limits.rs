@@ -11,16 +11,16 @@ pub struct SkuLimits {
     pub frontends: usize,
 }
 
-/// Limits of load balancers and of what is around them.
+/// Limits of load balancers and of related resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadBalancerLimits {
     pub standard: SkuLimits,
     pub basic: SkuLimits,
-    /// Rules that reach one network interface, over all load balancers and all its IP configurations; `None`: not looked at.
+    /// Rules that reach one network interface, over all load balancers and all its IP configurations; `None`: not checked.
     pub rules_per_interface: Option<usize>,
     /// Addresses in one kind of list of a security group, all rules together.
     pub security_group_addresses: usize,
-    /// Private link services on one load balancer; `None`: not looked at.
+    /// Private link services on one load balancer; `None`: not checked.
     pub private_link_services: Option<usize>,
     /// Public IPs of a subscription in a region, as its list of usages shows it. Writes are not refused.
     pub public_ips: usize,

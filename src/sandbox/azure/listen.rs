@@ -28,7 +28,7 @@ use crate::{
     sandbox::serve::{Certificates, handshake},
 };
 
-/// Largest body that is read. What is larger than ARM takes, and not larger than this, is answered by a refusal.
+/// Largest body that is read. A body that is larger than ARM's limit, but not larger than this, gets a refusal.
 const MAX_BODY: usize = 2 * MOST_BYTES;
 
 /// A simulated Azure that listens.
@@ -36,7 +36,7 @@ pub struct Served {
     /// `https://127.0.0.1:port`.
     pub url: String,
     pub address: SocketAddr,
-    /// Certificate that clients have to trust, PEM.
+    /// Certificate that clients must trust, PEM.
     pub ca_pem: String,
 }
 
@@ -57,7 +57,7 @@ impl Azure {
         Ok(Served { url: format!("https://{address}"), address, ca_pem: certificates.ca.clone() })
     }
 
-    /// Serves plain HTTP on `address`, the same way. Answers where it listens.
+    /// Serves plain HTTP on `address` until `shutdown` begins. Returns the address that it listens on.
     pub async fn serve_plain(&self, address: SocketAddr, shutdown: &Shutdown) -> io::Result<SocketAddr> {
         self.listen(address, None, shutdown).await
     }
@@ -113,14 +113,14 @@ impl Azure {
     async fn connection(self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let service = hyper::service::service_fn(move |request| {
             let azure = self.clone();
-            async move { azure.answer(request).await }
+            async move { azure.serve_request(request).await }
         });
         if let Err(error) = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await {
             tracing::debug!(error, "connection ended");
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<PacedBody>> {
+    async fn serve_request(&self, request: Request<Incoming>) -> io::Result<Response<PacedBody>> {
         let (parts, body) = request.into_parts();
         let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
         let response = self.deliver(Request::from_parts(parts, body)).await;

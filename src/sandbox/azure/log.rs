@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::options::Class;
 
-/// Older records are forgotten.
-const REMEMBERED: usize = 500_000;
+/// Maximum number of records; older ones are dropped.
+const MAX_RECORDS: usize = 500_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
@@ -24,11 +24,10 @@ pub struct RequestRecord {
     pub list: bool,
     /// Length of its body.
     pub sent: usize,
-    /// Status of the answer; 0 while there is none, or when it was lost.
+    /// Status of the response; 0 while there is none, or if it was lost.
     pub status: u16,
-    /// Length of the answer's body.
+    /// Length of the response's body.
     pub bytes: usize,
-    /// Time of arrival.
     pub at: Instant,
     /// `User-Agent`.
     pub user_agent: String,
@@ -42,18 +41,18 @@ pub struct Log {
 }
 
 impl Log {
-    /// Adds a request; answers its number.
+    /// Adds a request. Returns its number.
     pub fn add(&mut self, record: RequestRecord) -> u64 {
         self.records.push_back(record);
-        if self.records.len() > REMEMBERED {
+        if self.records.len() > MAX_RECORDS {
             self.records.pop_front();
             self.first += 1;
         }
         self.first + self.records.len() as u64 - 1
     }
 
-    /// Notes the answer to a request.
-    pub fn answered(&mut self, number: u64, status: u16, bytes: usize) {
+    /// Records the response to a request.
+    pub fn record_response(&mut self, number: u64, status: u16, bytes: usize) {
         let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         if let Some(record) = index.and_then(|index| self.records.get_mut(index)) {
             record.status = status;

@@ -36,7 +36,7 @@ pub fn migrate(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<
     Ok(Answer { body: Some(json!({"migratedPools": names})), ..stored })
 }
 
-/// Takes all interfaces out of a pool, and returns an entry for each of their addresses in it.
+/// Removes all interfaces from a pool, and returns an entry for each of their addresses in it.
 fn take_interfaces(store: &mut Store, pool: &ResourceId) -> Vec<Value> {
     let mut entries = Vec::new();
     let interfaces: Vec<Value> = INTERFACES.iter().flat_map(|kind| store.documents_of(kind)).collect();
@@ -52,7 +52,7 @@ fn take_interfaces(store: &mut Store, pool: &ResourceId) -> Vec<Value> {
     entries
 }
 
-/// Returns the addresses of the IP configurations that list the pool, which they list no more.
+/// Removes the pool from the IP configurations that list it, and returns their addresses.
 fn leave(interface: &mut Value, pool: &ResourceId) -> Vec<String> {
     let mut addresses = Vec::new();
     for configuration in interface["properties"]["ipConfigurations"].as_array_mut().into_iter().flatten() {

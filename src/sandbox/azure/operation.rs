@@ -9,11 +9,10 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     InProgress,
-    /// Ended successfully.
     Succeeded,
     /// Failed, with a code and a message.
     Failed(String, String),
-    /// Another operation took its place.
+    /// Canceled because another operation replaced it, with a code and a message.
     Canceled(String, String),
 }
 
@@ -55,7 +54,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Starts an operation on a document; answers its id.
+    /// Starts an operation on a document. Returns its ID.
     pub fn start(&mut self, document: &str, deletes: bool, planned: Outcome, due: Instant) -> String {
         self.started += 1;
         let id = format!("00000000-0000-4000-9000-{:012x}", self.started);
@@ -79,7 +78,7 @@ impl Operations {
         self.all.get(id)
     }
 
-    /// Ends those that are due, and answers them, in the order in which they end.
+    /// Ends the operations that are due, and returns them in the order in which they end.
     pub fn take_due(&mut self, now: Instant) -> Vec<Operation> {
         let mut ended = Vec::new();
         while let Some((_, id)) = self.due.first().filter(|(due, _)| *due <= now).cloned() {

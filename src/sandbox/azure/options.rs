@@ -23,16 +23,16 @@ pub enum Class {
 /// Duration of requests and operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// From the request to its answer.
+    /// Time from the request to its response.
     pub respond: Duration,
-    /// From the answer to a write until the operation has ended. Zero: the answer is final.
+    /// Time from the response to a write until the operation has ended. Zero: the response is final.
     pub operation: Duration,
 }
 
 /// Default duration of an operation.
 const OPERATION: Duration = Duration::from_millis(100);
 
-/// Latencies by class and type; of several that match, the last one added holds.
+/// Latencies by class and type; of several that match, the last one that was added applies.
 #[derive(Debug, Clone, Default)]
 pub struct Latencies {
     rules: Vec<(Class, String, Latency)>,
@@ -73,11 +73,11 @@ pub enum Busy {
 /// Ways in which a client follows a long-running operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsyncStyle {
-    /// Whether the answer has `Azure-AsyncOperation`.
+    /// Whether the response has `Azure-AsyncOperation`.
     pub operation_header: bool,
-    /// Whether the answer has `Location`.
+    /// Whether the response has `Location`.
     pub location_header: bool,
-    /// `Retry-After`, in whole seconds; `None` leaves it out.
+    /// `Retry-After`, in whole seconds; `None` omits it.
     pub retry_after: Option<u64>,
     /// Whether documents whose types report `Succeeded` at once show the operation, too. Without `Azure-AsyncOperation` all
     /// do, because nothing else would report it.
@@ -112,7 +112,7 @@ pub struct AzureOptions {
     pub busy: Busy,
     /// Ways in which operations are followed.
     pub operations: AsyncStyle,
-    /// Seeds what faults with a probability do.
+    /// Seed of the faults with a probability.
     pub seed: u64,
 }
 
@@ -135,7 +135,7 @@ impl Default for AzureOptions {
 }
 
 impl AzureOptions {
-    /// Returns the default, but every answer is final: for tests whose point is not how Azure answers.
+    /// Returns the default with final responses only: for tests that do not depend on operations.
     pub fn immediate() -> Self {
         Self { latencies: Latencies::default(), ..Self::default() }
     }

@@ -1,7 +1,8 @@
 //! Connections between private endpoints and private link services. Pure.
 //!
-//! A private endpoint says which services it wants to reach and how far it got; the connections that a service shows are derived from
-//! that, as are its alias and its interface. Whoever deletes a connection on the service's side leaves a disconnected endpoint behind.
+//! A private endpoint names the services that it connects to, and the progress of each connection; the connections that a
+//! service shows are derived from that, as are its alias and its interface. Deleting a connection on the service's side
+//! leaves a disconnected endpoint.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +15,7 @@ use crate::providers::azure::model::ResourceId;
 /// The list of a service's connections.
 pub const CONNECTIONS: &str = "privateEndpointConnections";
 /// Lists of requested connections: those that the consumer may approve, and those that the service's owner must approve.
-const ASKED: [&str; 2] = ["privateLinkServiceConnections", "manualPrivateLinkServiceConnections"];
+const REQUEST_LISTS: [&str; 2] = ["privateLinkServiceConnections", "manualPrivateLinkServiceConnections"];
 const SERVICES: &str = "microsoft.network/privatelinkservices";
 pub const ENDPOINTS: &str = "microsoft.network/privateendpoints";
 const STATE: &str = "privateLinkServiceConnectionState";
@@ -31,7 +32,7 @@ pub enum ConnectionStatus {
 }
 
 impl ConnectionStatus {
-    /// Returns ARM's spelling.
+    /// Returns the status in ARM's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -74,18 +75,18 @@ fn location(body: &Value) -> &str {
     body["location"].as_str().unwrap_or_default()
 }
 
-fn asked_parts(endpoint: &Value) -> impl Iterator<Item = &Value> {
-    ASKED.into_iter().flat_map(|list| endpoint["properties"][list].as_array().into_iter().flatten())
+fn connection_requests(endpoint: &Value) -> impl Iterator<Item = &Value> {
+    REQUEST_LISTS.into_iter().flat_map(|list| endpoint["properties"][list].as_array().into_iter().flatten())
 }
 
 /// Returns the IDs or aliases of the services that a private endpoint requests.
-pub fn asked_for(endpoint: &Value) -> impl Iterator<Item = &Value> {
-    asked_parts(endpoint).map(|part| &part["properties"]["privateLinkServiceId"])
+pub fn requested_services(endpoint: &Value) -> impl Iterator<Item = &Value> {
+    connection_requests(endpoint).map(|part| &part["properties"]["privateLinkServiceId"])
 }
 
 /// Returns the keys of the services that a private endpoint requests.
 pub fn services_of(store: &Store, endpoint: &Value) -> Vec<String> {
-    let found = asked_for(endpoint).filter_map(|service| find(store, service.as_str()?));
+    let found = requested_services(endpoint).filter_map(|service| find(store, service.as_str()?));
     found.map(|document| document.id.to_ascii_lowercase()).collect()
 }
 
@@ -93,10 +94,10 @@ fn status_of(part: &Value) -> Option<ConnectionStatus> {
     ConnectionStatus::parse(part["properties"][STATE]["status"].as_str()?)
 }
 
-/// Returns the private endpoints that are connected with a service, or want to be, with how far they got.
+/// Returns the private endpoints that are connected with a service, or request a connection, with its status.
 fn endpoints_of<'a>(store: &'a Store, service: &'a str) -> impl Iterator<Item = (&'a Document, ConnectionStatus)> {
     store.of_type(ENDPOINTS).filter_map(move |(_, endpoint)| {
-        let part = asked_parts(&endpoint.body).find(|part| {
+        let part = connection_requests(&endpoint.body).find(|part| {
             let requested = part["properties"]["privateLinkServiceId"].as_str().and_then(|requested| find(store, requested));
             requested.is_some_and(|found| found.id.eq_ignore_ascii_case(service))
         })?;
@@ -123,7 +124,7 @@ pub fn connections(store: &Store, service: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Shows in a service what only Azure writes; `all`: its alias and its interface too.
+/// Adds the fields of a service that only Azure writes; `all`: its alias and its interface, too.
 pub fn show(store: &Store, document: &Document, all: bool, properties: &mut Map<String, Value>) {
     properties.insert(CONNECTIONS.to_owned(), json!(connections(store, &document.id)));
     properties.insert("networkInterfaces".to_owned(), json!([]));
@@ -134,23 +135,23 @@ pub fn show(store: &Store, document: &Document, all: bool, properties: &mut Map<
     properties.insert("alias".to_owned(), json!(alias(&id, location(&document.body))));
 }
 
-/// Returns `true` if a service lets a subscription in without asking.
+/// Returns `true` if a service approves connections of a subscription automatically.
 fn approves(service: &Document, subscription: &str) -> bool {
     let listed = service.body["properties"]["autoApproval"]["subscriptions"].as_array();
     let listed = listed.into_iter().flatten().filter_map(Value::as_str);
     listed.into_iter().any(|entry| entry == "*" || entry.eq_ignore_ascii_case(subscription))
 }
 
-/// Completes a private endpoint that is written: how far a connection got is the service's to say.
+/// Completes a private endpoint that is written: the service decides on the status of a connection.
 pub fn complete_endpoint(store: &Store, id: &ResourceId, old: Option<&Value>, body: &mut Value) {
-    for list in ASKED {
+    for list in REQUEST_LISTS {
         for part in body["properties"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let before = old.and_then(|old| asked_parts(old).find(|before| before["name"] == part["name"]));
+            let before = old.and_then(|old| connection_requests(old).find(|before| before["name"] == part["name"]));
             let service = part["properties"]["privateLinkServiceId"].as_str().and_then(|service| find(store, service));
             let lets_in = service.is_some_and(|service| approves(service, id.subscription()));
             let status = match before.and_then(status_of) {
                 Some(status) => status,
-                None if list == ASKED[0] || lets_in => ConnectionStatus::Approved,
+                None if list == REQUEST_LISTS[0] || lets_in => ConnectionStatus::Approved,
                 None => ConnectionStatus::Pending,
             };
             part["properties"][STATE] = state(status);
@@ -158,13 +159,13 @@ pub fn complete_endpoint(store: &Store, id: &ResourceId, old: Option<&Value>, bo
     }
 }
 
-/// Says how far the connection of this name got. Answers whether there is one.
+/// Sets the status of the connection of this name. Returns `false` if there is none.
 pub fn decide(store: &mut Store, service: &str, connection: &str, status: ConnectionStatus) -> bool {
     let named = |(endpoint, _): &(&Document, _)| connection_name(endpoint).eq_ignore_ascii_case(connection);
     let Some((endpoint, _)) = endpoints_of(store, service).find(named) else { return false };
     let mut body = (*endpoint.body).clone();
     let id = endpoint.id.clone();
-    for list in ASKED {
+    for list in REQUEST_LISTS {
         for part in body["properties"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let requested = part["properties"]["privateLinkServiceId"].as_str().and_then(|requested| find(store, requested));
             if requested.is_some_and(|found| found.id.eq_ignore_ascii_case(service)) {
@@ -178,7 +179,7 @@ pub fn decide(store: &mut Store, service: &str, connection: &str, status: Connec
 }
 
 /// Returns the status that a request sets for a connection.
-pub fn wanted(connection: &Value) -> Option<ConnectionStatus> {
+pub fn requested_status(connection: &Value) -> Option<ConnectionStatus> {
     status_of(connection)
 }
 
@@ -192,9 +193,9 @@ pub fn connect(
     let name = endpoint.rsplit('/').next().unwrap_or_default();
     store.put_document(json!({
         "id": endpoint, "location": find(store, service).map(|found| location(&found.body).to_owned()),
-        "properties": {ASKED[1]: [{"name": name, "properties": {"privateLinkServiceId": service, STATE: state(status)}}]},
+        "properties": {REQUEST_LISTS[1]: [{"name": name, "properties": {"privateLinkServiceId": service, STATE: state(status)}}]},
     }))?;
-    services_of(store, &json!({"properties": {ASKED[1]: [{"properties": {"privateLinkServiceId": service}}]}}))
+    services_of(store, &json!({"properties": {REQUEST_LISTS[1]: [{"properties": {"privateLinkServiceId": service}}]}}))
         .iter()
         .for_each(|service| store.touch(service));
     store.get(endpoint).map(connection_name).ok_or_else(|| InvalidDocument(endpoint.to_owned()))

@@ -15,7 +15,7 @@ use super::{
 use crate::providers::azure::model::ResourceId;
 
 /// Responds to a GET request.
-pub fn answer(state: &State, request: &ArmRequest, target: &Target) -> Result<Answer, Refusal> {
+pub fn get(state: &State, request: &ArmRequest, target: &Target) -> Result<Answer, Refusal> {
     match target {
         Target::Subscription(id) => Ok(Answer::new(200, subscription(id))),
         Target::Provider(id, Some(namespace)) => {

@@ -12,7 +12,7 @@ use crate::providers::azure::model::{
     body::{self, read_only},
 };
 
-/// Gives `body` the read-only fields of `old`. Answers the paths of those that were sent.
+/// Gives `body` the read-only fields of `old`. Returns the paths of those that were sent.
 pub fn keep(id: &ResourceId, old: Option<&Value>, body: &mut Value) -> Vec<&'static str> {
     let Some(fields) = of(id) else { return Vec::new() };
     let sent = body::strip(fields, body);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_sends_of_them_changes_nothing() {
+    fn read_only_fields_of_a_client_change_nothing() {
         let id =
             ResourceId::parse("/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/networkInterfaces/n").unwrap();
         let old = json!({"name": "n", "properties": {"virtualMachine": {"id": "/vm"}, "enableIPForwarding": true,

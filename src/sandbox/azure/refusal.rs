@@ -7,7 +7,7 @@ use crate::providers::azure::model::ResourceId;
 /// Names and values of response headers.
 pub type Headers = Vec<(&'static str, String)>;
 
-/// Says whether ARM refused (`gateway`) or a provider (`service`).
+/// Header that names the origin of a refusal: ARM (`gateway`) or a provider (`service`).
 pub const FAILURE_CAUSE: &str = "x-ms-failure-cause";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Refusal {
     pub headers: Headers,
     /// Code and message in `error.details`.
     pub detail: Option<Box<(&'static str, String)>>,
-    /// Whether a resource provider answers, and so nothing names ARM as the cause.
+    /// Whether a resource provider responds, so that no header names ARM as the cause.
     pub is_of_provider: bool,
 }
 
@@ -44,7 +44,7 @@ impl Refusal {
         Self { retry_after: Some(seconds), ..self }
     }
 
-    /// Marks the refusal as that of a resource provider, without a header that says so.
+    /// Marks the refusal as that of a resource provider, without a header for it.
     fn in_provider(self) -> Self {
         Self { is_of_provider: true, ..self }
     }
@@ -168,7 +168,7 @@ impl Refusal {
         Self::invalid("InvalidResourceReference", message)
     }
 
-    /// Returns the body of the answer.
+    /// Returns the body of the response.
     pub fn body(&self) -> Value {
         let details: Vec<Value> = self
             .detail

@@ -1,7 +1,7 @@
-//! A container registry, as far as it gives passwords for tokens of Entra. Pure.
+//! The part of a container registry that exchanges tokens of Entra for passwords. Pure.
 //!
-//! In: HTTP requests for `/v2/` and `/oauth2/exchange`. Out: a challenge; a refresh token that names whose it is and where it counts; or
-//! a refusal as registries word it. Tokens are those of the [`Directory`].
+//! In: HTTP requests for `/v2/` and `/oauth2/exchange`. Out: a challenge; a refresh token that names its principal and its
+//! registry; or a refusal as registries word it. Tokens are those of the [`Directory`].
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header};
@@ -18,8 +18,8 @@ pub fn password(client_id: &str, host: &str) -> String {
     format!("sandbox-token-refresh-{client_id}-{host}")
 }
 
-/// Answers a request to the registry called `host`.
-pub fn answer(directory: &Directory, host: &str, request: &Request<Bytes>, now: Timestamp) -> Response<Bytes> {
+/// Responds to a request to the registry called `host`.
+pub fn handle(directory: &Directory, host: &str, request: &Request<Bytes>, now: Timestamp) -> Response<Bytes> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/v2/") => challenge(host),
         (&Method::POST, "/oauth2/exchange") => match exchange(directory, host, request, now) {

@@ -1,4 +1,4 @@
-//! A request as the simulator looks at it, and its answer. Pure.
+//! Request and response of the simulator. Pure.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -10,7 +10,7 @@ use super::{
     route::Target,
 };
 
-/// Largest body that ARM takes. Upstream: documented limit of requests.
+/// Largest body that ARM accepts. Upstream: documented limit of requests.
 pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// A request for ARM.
@@ -36,7 +36,7 @@ fn text(headers: &HeaderMap, name: &header::HeaderName) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// Returns the host that a request is for, lower-case, without port; empty if it does not say.
+/// Returns the host that a request is for, lower-case, without port; empty if the request names none.
 pub fn host(request: &Request<Bytes>) -> String {
     let authority = request.uri().authority().map(ToString::to_string).or_else(|| text(request.headers(), &header::HOST));
     let authority = authority.unwrap_or_default().to_ascii_lowercase();
@@ -45,7 +45,7 @@ pub fn host(request: &Request<Bytes>) -> String {
 }
 
 impl ArmRequest {
-    /// Takes a request apart.
+    /// Parses an HTTP request for ARM.
     pub fn new(request: &Request<Bytes>) -> Self {
         let (uri, headers) = (request.uri(), request.headers());
         let authority = uri.authority().map(ToString::to_string).or_else(|| text(headers, &header::HOST));
@@ -87,7 +87,7 @@ impl ArmRequest {
         if value.is_object() { Ok(value) } else { Err(refuse("not an object".to_owned())) }
     }
 
-    /// Returns the URL of the page behind `last`.
+    /// Returns the URL of the page after `last`.
     pub fn next_link(&self, last: &str) -> String {
         let Ok(mut url) = reqwest::Url::parse(&format!("{}{}", self.origin, self.path)) else { return String::new() };
         let retained = self.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("$skiptoken"));
@@ -109,24 +109,24 @@ pub fn class(method: &str, target: Option<&Target>) -> Class {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     pub status: u16,
-    /// Headers besides those that every answer has.
+    /// Headers in addition to those of every response.
     pub headers: Headers,
     /// Body of the response; `None` if it is empty.
     pub body: Option<Value>,
 }
 
 impl Answer {
-    /// Creates an answer with a body.
+    /// Creates a response with a body.
     pub fn new(status: u16, body: Value) -> Self {
         Self { status, headers: Headers::new(), body: Some(body) }
     }
 
-    /// Creates an answer without a body.
+    /// Creates a response without a body.
     pub fn empty(status: u16) -> Self {
         Self { status, headers: Headers::new(), body: None }
     }
 
-    /// Creates a refusal's answer.
+    /// Creates the response of a refusal.
     pub fn refused(refusal: &Refusal) -> Self {
         let mut response = Self::new(refusal.status, refusal.body());
         if !refusal.is_of_provider && !refusal.headers.iter().any(|(name, _)| *name == FAILURE_CAUSE) {
@@ -141,7 +141,7 @@ impl Answer {
         response
     }
 
-    /// Returns the HTTP response; `number` distinguishes requests in `x-ms-request-id` and its like.
+    /// Returns the HTTP response; `number` distinguishes requests in `x-ms-request-id` and similar headers.
     pub fn response(self, number: u64) -> Response<Bytes> {
         let body = self.body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let mut response = Response::new(body);

@@ -1,7 +1,8 @@
-//! A simulated Azure: the handle by which tests set it up and look at it, and the one path on which requests are answered.
+//! A simulated Azure: the handle by which tests set it up and inspect it, and the only path of requests.
 //!
-//! In: HTTP requests, in process ([`Azure::transport`]) or from a socket ([`super::listen`]). Out: HTTP answers, or a broken connection.
-//! What is answered is decided in [`super::handle`] and [`super::faults`]; this only waits, locks and writes the log.
+//! In: HTTP requests, in process ([`Azure::transport`]) or from a socket ([`super::listen`]). Out: HTTP responses, or a
+//! broken connection. [`super::handle`] and [`super::faults`] decide on the response; this module only waits, locks and
+//! writes the log.
 
 use std::{
     sync::{
@@ -41,13 +42,13 @@ pub trait Endpoint: Send + Sync {
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes>;
 }
 
-/// Says what is wrong with a bearer token; `None` if it is good.
+/// Returns the problem of a bearer token; `None` if it is valid.
 pub type TokenCheck = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Says whose a bearer token is.
+/// Returns the owner of a bearer token.
 pub type TokenOwner = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// A simulated Azure. Clones are the same one.
+/// A simulated Azure. Clones share their state.
 #[derive(Clone)]
 pub struct Azure {
     shared: Arc<Shared>,
@@ -89,8 +90,7 @@ impl Azure {
         Arc::new(self.clone())
     }
 
-    /// Works on the documents, after the operations that are due have ended. Whatever is done here is silent: no quota, no fault,
-    /// no log.
+    /// Runs `work` on the documents, after the operations that are due have ended, without quotas, faults or log.
     pub fn with_store<T>(&self, work: impl FnOnce(&mut Store) -> T) -> T {
         let mut state = locked(&self.shared.state);
         write::settle(&mut state, Instant::now());
@@ -137,7 +137,7 @@ impl Azure {
         state.operations.running(&document.to_ascii_lowercase()).map(|operation| operation.id.clone())
     }
 
-    /// Requests a private link service by another consumer's private endpoint: see [`private_link::connect`].
+    /// Connects another consumer's private endpoint with a private link service, as [`private_link::connect`] does.
     pub fn connect_private_endpoint(
         &self,
         endpoint: &str,
@@ -147,17 +147,17 @@ impl Azure {
         self.with_store(|store| private_link::connect(store, endpoint, service, status))
     }
 
-    /// Serves another endpoint besides ARM.
+    /// Serves another endpoint in addition to ARM.
     pub fn add_endpoint(&self, endpoint: Arc<dyn Endpoint>) {
         locked(&self.shared.endpoints).push(endpoint);
     }
 
-    /// Accepts only tokens that `check` finds nothing wrong with. Without it any token will do.
+    /// Accepts only tokens without a problem according to `check`. By default any token is accepted.
     pub fn check_tokens(&self, check: TokenCheck) {
         *locked(&self.shared.tokens) = Some(check);
     }
 
-    /// Counts the tokens that have the same owner against the same quotas. Without it each token is a principal of its own.
+    /// Counts the tokens that have the same owner against the same quotas. By default each token is a principal of its own.
     pub fn know_owners(&self, owner: TokenOwner) {
         *locked(&self.shared.owners) = Some(owner);
     }
@@ -168,7 +168,7 @@ impl Azure {
         locked(&self.shared.state).denials.push(denial);
     }
 
-    /// Takes all denials back.
+    /// Removes all denials of actions.
     pub fn allow_all(&self) {
         locked(&self.shared.state).denials.clear();
     }
@@ -188,7 +188,7 @@ impl Azure {
         locked(&self.shared.log).records().cloned().collect()
     }
 
-    /// Returns how many of the requests so far are so.
+    /// Returns the number of requests so far that satisfy `is_so`.
     pub fn count(&self, is_so: impl Fn(&RequestRecord) -> bool) -> usize {
         locked(&self.shared.log).records().filter(|record| is_so(record)).count()
     }
@@ -203,12 +203,12 @@ impl Azure {
         locked(&self.shared.log).clear();
     }
 
-    /// Answers a request, when all of the answer is there. `NotSent` and `NoAnswer` are connections that break.
+    /// Responds to a request, once the whole response has arrived. `NotSent` and `NoAnswer` are broken connections.
     pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         self.deliver(request).await?.arrive().await
     }
 
-    /// Answers a request; the answer is on its way.
+    /// Responds to a request; the body is still to be delivered.
     pub async fn deliver(&self, request: Request<Bytes>) -> Result<Delivery, ArmTransportError> {
         let host = request::host(&request);
         let endpoints = locked(&self.shared.endpoints).clone();
@@ -220,7 +220,7 @@ impl Azure {
         let pace = Pace::of(verdict.effect.as_ref());
         let response = self.affected(request, endpoint, verdict.effect).await?;
         if !matches!(pace, Pace::Breaks | Pace::Stalls) {
-            locked(&self.shared.log).answered(number, response.status().as_u16(), response.body().len());
+            locked(&self.shared.log).record_response(number, response.status().as_u16(), response.body().len());
         }
         Ok(Delivery { response, pace })
     }

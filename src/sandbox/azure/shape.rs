@@ -121,7 +121,7 @@ pub fn parts<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a Va
     document["properties"][list].as_array().into_iter().flatten()
 }
 
-/// Puts a part in a list of a document, in the place of the one with its name or at the end.
+/// Puts a part in a list of a document, replacing the part of its name or at the end.
 pub fn set_part(document: &mut Value, list: &str, part: Value) {
     if !document["properties"][list].is_array() {
         document["properties"][list] = json!([]);
@@ -137,7 +137,7 @@ pub fn set_part(document: &mut Value, list: &str, part: Value) {
     }
 }
 
-/// Takes the part of this name out of a list of a document.
+/// Removes the part of this name from a list of a document.
 pub fn remove_part(document: &mut Value, list: &str, name: &str) {
     if let Some(parts) = document["properties"][list].as_array_mut() {
         parts.retain(|part| !part["name"].as_str().is_some_and(|found| found.eq_ignore_ascii_case(name)));

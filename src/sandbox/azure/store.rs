@@ -38,7 +38,7 @@ pub struct Document {
     pub body: Arc<Value>,
     /// Changes with every write of it, or of what shows in it.
     pub revision: u64,
-    /// Whether no operation on it has ended well yet: what Azure adds only then is not shown.
+    /// Whether no operation on it has succeeded yet: the fields that Azure adds then are not shown.
     pub unfinished: bool,
 }
 
@@ -95,7 +95,7 @@ impl Store {
         self.documents.insert(key, document);
     }
 
-    /// Deletes a document and everything below it (a group's resources, a scale set's instances). Answers whether it was there.
+    /// Deletes a document and everything below it (a group's resources, a scale set's instances). Returns `false` if it did not exist.
     pub fn delete_document(&mut self, id: &str) -> bool {
         let key = id.to_ascii_lowercase();
         let below: Vec<String> = self.below(&key).map(|(key, _)| key.clone()).collect();
@@ -122,7 +122,7 @@ impl Store {
         Some(old)
     }
 
-    /// Says what time it is: changes count as made now.
+    /// Sets the time of the following changes.
     pub fn set_time(&mut self, now: Instant) {
         self.history.set_time(now);
     }
@@ -132,7 +132,7 @@ impl Store {
         self.history.written_since(time)
     }
 
-    /// Returns the documents as they were at `time`, as far back as is remembered.
+    /// Returns the documents as they were at `time`, as far back as the history has them.
     pub fn as_of(&self, time: Option<Instant>) -> Self {
         let mut documents = self.documents.clone();
         for (key, before) in self.history.undo(time) {
@@ -234,7 +234,7 @@ impl Store {
         parent.is_some_and(|parent| shape::part(&parent.body, list, id.name()).is_some())
     }
 
-    /// Says whether what Azure adds to a document at the end of its creation is still missing.
+    /// Sets whether the fields that Azure adds to a document at the end of its creation are still missing.
     pub fn set_unfinished(&mut self, key: &str, unfinished: bool) {
         if let Some(document) = self.documents.get_mut(key) {
             document.unfinished = unfinished;
@@ -251,7 +251,7 @@ impl Store {
         }
     }
 
-    /// Changes a document silently; it gets a new etag. Answers whether it was there.
+    /// Changes a document silently; it gets a new etag. Returns `false` if it did not exist.
     pub fn change_document(&mut self, id: &str, change: impl FnOnce(&mut Value)) -> bool {
         let Some(document) = self.get(id) else { return false };
         let mut body = (*document.body).clone();

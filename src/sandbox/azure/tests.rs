@@ -1,4 +1,4 @@
-//! The simulator as a client sees it.
+//! Tests of the simulator through a client.
 
 mod distortion;
 mod faults;

@@ -1,8 +1,8 @@
-//! ARM's request quotas, with the headers and refusals by which Azure tells of them. Pure over the time that is passed in.
+//! ARM's request quotas, with the headers and refusals by which Azure reports them. Pure over the time that is passed in.
 //!
-//! In: what a request is, whose, and when. Out: the headers of its answer, or the 429. ARM has token buckets for each principal and for
-//! all principals of a subscription; the network provider counts in fixed windows and says nothing of what is left; the compute
-//! provider has token buckets for each resource and each subscription.
+//! In: a request, its principal and the time. Out: the headers of its response, or the 429. ARM has token buckets for each
+//! principal and for all principals of a subscription; the network provider counts in fixed windows and does not report what
+//! remains; the compute provider has token buckets for each resource and each subscription.
 
 mod bucket;
 mod compute;
@@ -24,7 +24,7 @@ pub struct ArmQuota {
     pub reads: BucketSize,
     pub writes: BucketSize,
     pub deletes: BucketSize,
-    /// The bucket of all principals together is so many times that of one.
+    /// Ratio of the bucket of all principals together to that of one.
     pub principals: f64,
 }
 
@@ -41,7 +41,7 @@ pub struct WindowQuota {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Quotas {
     pub arm: Option<ArmQuota>,
-    /// Of the network provider.
+    /// Quota of the network provider.
     pub network: Option<WindowQuota>,
     /// Whether compute's quotas apply.
     pub compute: bool,
@@ -86,7 +86,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Charges a request; answers the headers that say what is left, or the 429.
+    /// Charges a request. Returns the headers that report what remains, or the 429.
     pub fn charge(&mut self, quotas: &Quotas, request: &ThrottledRequest<'_>, now: Instant) -> Result<Headers, Refusal> {
         let mut headers = match &quotas.arm {
             Some(arm) => self.charge_arm(arm, request, now)?,
@@ -111,7 +111,8 @@ impl Throttle {
         self.buckets.entry(key).or_insert_with(|| Bucket::full(size, now))
     }
 
-    /// Takes a token of each bucket and answers what is left of each, or takes none and answers the wait.
+    /// Takes a token of each bucket and returns what remains of each, or takes none and returns the bucket to wait for, with
+    /// the seconds.
     fn take(&mut self, charges: &[(String, BucketSize)], now: Instant) -> Result<Vec<String>, (usize, u64)> {
         for (index, (key, size)) in charges.iter().enumerate() {
             if let Some(wait) = self.bucket(key.clone(), *size, now).wait(now) {

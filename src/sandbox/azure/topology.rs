@@ -1,8 +1,8 @@
-//! What a cluster in Azure consists of: pools of machines of every kind, as data. From it the ARM documents, the Kubernetes Nodes
-//! and `azure.json` are made.
+//! Description of a cluster in Azure: pools of machines of every kind, as data. The ARM documents, the Kubernetes Nodes and
+//! `azure.json` are derived from it.
 //!
-//! In: a [`Topology`], written with its builders. Out: [`Machine`]s, documents and Nodes. Pure, and the same every time: what looks
-//! random (ids) depends on [`Topology::seed`] and names only.
+//! In: a [`Topology`], written with its builders. Out: [`Machine`]s, documents and Nodes. Pure and deterministic: values
+//! that look random (IDs) depend on [`Topology::seed`] and names only.
 
 mod config;
 mod documents;
@@ -49,9 +49,9 @@ pub struct Pool {
     pub count: u32,
     /// Number of the first one.
     pub first: u32,
-    /// Zones, dealt in turn; none: machines have fault domains only.
+    /// Zones, assigned round-robin; none: machines have fault domains only.
     pub zones: Vec<String>,
-    /// Fault domains, dealt in turn.
+    /// Number of fault domains, assigned round-robin.
     pub fault_domains: u32,
     pub vm_size: String,
     /// Resource group, when it is not the cluster's.
@@ -103,7 +103,7 @@ impl Pool {
         self
     }
 
-    /// Makes the machines Windows machines.
+    /// Sets the operating system of the machines to Windows.
     pub fn windows(mut self) -> Self {
         self.windows = true;
         self.image = WINDOWS_IMAGE.to_owned();
@@ -187,7 +187,7 @@ impl Default for Topology {
     }
 }
 
-/// Most machines: as many as the subnet and the pod network are laid out for.
+/// Maximum number of machines, for which the subnet and the pod network are large enough.
 pub const MOST_MACHINES: u32 = 15_000;
 
 impl Topology {
@@ -202,7 +202,7 @@ impl Topology {
         self
     }
 
-    /// With `pools` more pools of `count` machines each, in all zones of the region, with names such as `aks-pool1-vmss`.
+    /// Adds `pools` pools of `count` machines each, in all zones of the region, with names such as `aks-pool1-vmss`.
     pub fn pools(self, kind: PoolKind, pools: u32, count: u32) -> Self {
         let zones = self.region_zones.clone();
         let (start, end) = if kind == PoolKind::Uniform { ("aks-pool", "-vmss") } else { ("pool", "") };

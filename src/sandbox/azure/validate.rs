@@ -29,12 +29,12 @@ use crate::providers::azure::model::ResourceId;
 /// Input of a check.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
-    /// All documents; this one in its state before.
+    /// Store of all documents, with the former state of this one.
     pub(super) store: &'a Store,
     pub(super) id: &'a ResourceId,
-    /// Before, unless it is new.
+    /// Former body, unless the document is new.
     pub(super) old: Option<&'a Value>,
-    /// As it would be kept.
+    /// Body as it would be stored.
     pub(super) body: &'a Value,
 }
 

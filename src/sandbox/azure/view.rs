@@ -1,4 +1,4 @@
-//! Documents as ARM shows them: with etags and with what is derived from who refers to them. Pure.
+//! Documents as ARM shows them: with etags and with fields derived from references to them. Pure.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,7 @@ pub fn etag(document: &Document) -> Option<String> {
     }
 }
 
-/// Returns `true` if two etags name the same revision. Azure compares weakly: its network provider knows no other etags than
-/// weak ones.
+/// Returns `true` if two etags name the same revision. Azure compares weakly: its network provider has only weak etags.
 pub fn same_etag(a: &str, other: &str) -> bool {
     let plain = |etag: &str| etag.strip_prefix("W/").unwrap_or(etag).to_owned();
     plain(a) == plain(other)

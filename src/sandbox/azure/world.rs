@@ -1,4 +1,4 @@
-//! A whole simulated cloud: ARM with the documents of a [`Topology`], token endpoints, metadata services; and what happens in it.
+//! A whole simulated cloud: ARM with the documents of a [`Topology`], token endpoints and metadata services; and its events.
 //!
 //! ```text
 //! event ─► Estate (machines) ─► Changes ─► Azure (documents)        pure but for the last step
@@ -31,12 +31,12 @@ use super::{
 };
 use crate::runtime::clock::Clock;
 
-/// Client id of the principal that every world knows.
+/// Client ID of the principal that every world has.
 pub const CLIENT_ID: &str = "00000000-0000-0000-0000-0000000000c1";
 /// Secret of this principal.
 pub const CLIENT_SECRET: &str = "sandbox-secret";
 
-/// A simulated cloud. Clones are the same one.
+/// A simulated cloud. Clones share their state.
 #[derive(Clone)]
 pub struct World {
     azure: Azure,
@@ -84,7 +84,7 @@ impl World {
         &self.azure
     }
 
-    /// Works on tenants, principals and tokens.
+    /// Runs `work` on tenants, principals and tokens.
     pub fn with_directory<T>(&self, work: impl FnOnce(&mut Directory) -> T) -> T {
         self.shared.with_directory(work)
     }
@@ -94,7 +94,7 @@ impl World {
         self.shared.endpoints()
     }
 
-    /// Returns the cluster: what it is called, and the pools there are now.
+    /// Returns the cluster, with its current pools.
     pub fn topology(&self) -> Topology {
         self.shared.topology()
     }
@@ -214,7 +214,7 @@ impl World {
     fn metadata_endpoint(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<endpoints::MachineMetadata, NoSuch> {
         self.machine(node)?;
         let imds = Imds { identities, identity_header: CLIENT_SECRET.to_owned() };
-        Ok(endpoints::MachineMetadata { world: Arc::clone(&self.shared), node: node.to_owned(), imds })
+        Ok(endpoints::MachineMetadata { shared: Arc::clone(&self.shared), node: node.to_owned(), imds })
     }
 
     /// Returns a managed identity in the cluster's tenant. `resource_name`: of a user-assigned one; `None`: the machine's
@@ -261,7 +261,7 @@ impl World {
         self.happen(|estate| estate.power(node, power))
     }
 
-    /// Returns a machine's private address, of the family of `address`, becomes `address`.
+    /// Sets a machine's private address of the family of `address` to `address`.
     pub fn move_address(&self, node: &str, address: IpAddr) -> Result<(), NoSuch> {
         self.happen(|estate| estate.readdress(node, address))
     }
@@ -290,7 +290,7 @@ fn apply(store: &mut Store, change: Change) {
         Change::Remove(id) => {
             store.delete_document(id.as_str());
         }
-        // What is edited may have been deleted through ARM.
+        // The document may have been deleted through ARM.
         Change::Edit(id, edit) => {
             store.change_document(id.as_str(), |document| edit.apply(document));
         }

@@ -1,5 +1,5 @@
-//! PUT, PATCH and DELETE: preconditions, running operations, defaults, checks, effects on other documents. Pure over the time that is
-//! passed in.
+//! PUT, PATCH and DELETE: preconditions, running operations, defaults, checks, effects on other documents. Pure over the
+//! passed time.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{providers::azure::model::ResourceId, sandbox::patch::merge};
 
-/// A write in the making.
+/// A write that is being processed.
 pub struct Write<'a> {
     pub request: &'a ArmRequest,
     pub now: Instant,
@@ -74,7 +74,8 @@ pub fn put_part(
 ) -> Result<Answer, Refusal> {
     let mut part = write.request.document()?;
     if list == private_link::CONNECTIONS {
-        let status = private_link::wanted(&part).ok_or_else(|| Refusal::invalid("InvalidRequestFormat", "No status."))?;
+        let status =
+            private_link::requested_status(&part).ok_or_else(|| Refusal::invalid("InvalidRequestFormat", "No status."))?;
         return decide(state, write, (id, parent), status);
     }
     part["name"] = json!(id.name());
@@ -117,13 +118,13 @@ pub fn delete_part(
     Ok(without_body(stored))
 }
 
-/// Returns the answer to a DELETE that was a write of the document around.
+/// Returns the response to a DELETE that was a write of the enclosing document.
 fn without_body(stored: Answer) -> Answer {
     let status = if stored.headers.iter().any(|(name, _)| is_poll_header(name)) { 202 } else { 200 };
     Answer { status, body: None, ..stored }
 }
 
-/// Says how far a connection of a private link service got; the operation runs on the service.
+/// Sets the status of a connection of a private link service; the operation runs on the service.
 fn decide(
     state: &mut State,
     write: &Write<'_>,
@@ -144,7 +145,7 @@ fn decide(
     Ok(response)
 }
 
-/// Cuts a consumer off: its private endpoint stays, disconnected.
+/// Deletes the connection of a consumer: its private endpoint remains, disconnected.
 fn delete_connection(
     state: &mut State,
     write: &Write<'_>,
@@ -167,7 +168,7 @@ fn parent_body(state: &State, id: &ResourceId, parent: &ResourceId) -> Result<Va
     Ok((*parent.body).clone())
 }
 
-/// Stores a document with all that follows from it.
+/// Stores a document with its effects on others.
 pub(super) fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value) -> Result<Answer, Refusal> {
     let old = state.store.get(id.as_str()).cloned();
     preconditions(state, write.request, id)?;
@@ -194,7 +195,7 @@ pub(super) fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut b
         start(state, write, &id, false, latency, &mut response);
     }
     if let Some(document) = state.store.get(id.as_str()) {
-        // Upstream: of the recorded answers to writes, those of compute alone have the header.
+        // Upstream: of the recorded responses to writes, only those of compute have the header.
         let is_of_compute = document.kind.starts_with("microsoft.compute/");
         response.headers.extend(view::etag(document).filter(|_| is_of_compute).map(|etag| ("etag", etag)));
         response.body = Some(view::document(&state.store, document, Expand::Nothing));

@@ -143,8 +143,8 @@ fn delete_from_lists(target: &mut Map<String, Value>, patch: &Map<String, Value>
     Ok(())
 }
 
-/// Puts the items that `$setElementOrder/<field>` names into its order. Items that only the server has stay before the named item
-/// that they stood before.
+/// Puts the items that `$setElementOrder/<field>` names into its order. Items that only the server has are kept before the
+/// named item that followed them.
 fn order_elements(
     kind: &Kind,
     path: &str,
@@ -196,7 +196,7 @@ mod tests {
     use crate::sandbox::kinds::{NODE, by_plural};
     use serde_json::json;
 
-    /// Kind, object, patch and what comes of it.
+    /// Kind, object, patch and result.
     const CASES: &str = r#"
         // Conditions merge by type, new ones go to the end.
         nodes | {"status": {"conditions": [{"type": "A", "status": "1"}, {"type": "B", "status": "2"}]}}

@@ -11,7 +11,7 @@ use crate::providers::azure::{
     model::{ApiType, ResourceId, api, spelling},
 };
 
-/// Types that rows create, in the order in which Azure lets them go.
+/// Returns the types that rows create, in the order in which Azure allows their deletion.
 fn types() -> [&'static ApiType; 10] {
     [
         prepare::private_endpoints(),
@@ -33,7 +33,7 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Ids of the resources in the group whose names begin with `prefix`, in the order in which they can be deleted.
+/// Returns the IDs of the resources in the group whose names begin with `prefix`, in the order in which they can be deleted.
 pub async fn find(cloud: &VerifiedCloud, prefix: &str) -> Result<Vec<ResourceId>, String> {
     let client = cloud.patient_client();
     let mut found = Vec::new();
@@ -46,9 +46,9 @@ pub async fn find(cloud: &VerifiedCloud, prefix: &str) -> Result<Vec<ResourceId>
     Ok(found)
 }
 
-/// Deletes resources, again and again while Azure refuses some. The error names those that stay.
+/// Deletes resources, with retries while Azure refuses some. The error names those that remain.
 pub async fn delete(cloud: &VerifiedCloud, ids: &[ResourceId]) -> Result<(), String> {
-    // One try each: what is refused because of its order or of another operation comes again in the next pass.
+    // One attempt each: a deletion that is refused because of its order or of another operation is retried in the next pass.
     let client = cloud.client(Arc::clone(&cloud.wire));
     let (deadline, mut delay) = (Instant::now() + MAX_WAIT, FIRST_DELAY);
     let mut remaining = ids.to_vec();

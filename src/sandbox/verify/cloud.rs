@@ -1,4 +1,4 @@
-//! The endpoint that a table is played against, with the credentials of `azure.json`.
+//! Endpoint that a table is played against, with the credentials of `azure.json`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,7 +26,8 @@ use crate::{
 /// Address of the metadata service of a machine, unless `IMDS_ENDPOINT` overrides it.
 const METADATA: &str = "http://169.254.169.254";
 
-/// Lets every request through: a run sends a few requests a second, far below Azure's quotas, and a 429 is an answer to be reported.
+/// Lets every request through: a run sends a few requests a second, far below Azure's quotas, and a 429 is a response to be
+/// reported.
 struct UnlimitedGate;
 
 #[async_trait]
@@ -42,7 +43,7 @@ pub struct VerifiedCloud {
     tokens: Arc<CredentialTokens>,
     metrics: Arc<Metrics>,
     clock: Clock,
-    /// The wire of the provider.
+    /// Transport of the provider.
     pub wire: Arc<dyn ArmTransport>,
     /// Address of ARM, without a slash at the end.
     pub arm: String,
@@ -56,7 +57,7 @@ pub struct VerifiedCloud {
 }
 
 impl VerifiedCloud {
-    /// Connects as `config` says. Sends nothing but what finds the cloud's endpoints.
+    /// Connects according to `config`. Sends only the requests that find the cloud's endpoints.
     pub async fn connect(
         config: AzureConfig,
         group: &str,
@@ -68,8 +69,8 @@ impl VerifiedCloud {
         let connection = auth::connect(&config, environment, Arc::clone(&wire), clock).await;
         let ArmConnection { cloud, credentials } = connection.map_err(|error| error.to_string())?;
         let mut settings = ArmSettings::configured(&config, &cloud.resource_manager, cloud.azure_stack)?;
-        // Rows look at the first answer.
-        settings.backoff.tries = 1;
+        // Rows check the first response.
+        settings.backoff.attempts = 1;
         let metadata = environment.get("IMDS_ENDPOINT").map_or(METADATA, String::as_str);
         let (metadata, login) = (without_slash(metadata), without_slash(&cloud.login_endpoint));
         Ok(Self {
@@ -88,12 +89,12 @@ impl VerifiedCloud {
         })
     }
 
-    /// Returns a client over `transport`, with one try for each request.
+    /// Returns a client over `transport`, with one attempt for each request.
     pub fn client(&self, transport: Arc<dyn ArmTransport>) -> ArmClient {
         self.client_with(self.settings.clone(), transport)
     }
 
-    /// Returns a client that retries as the provider's does: for what must be done.
+    /// Returns a client that retries as the provider's does, for requests that must succeed.
     pub fn patient_client(&self) -> ArmClient {
         let settings = ArmSettings { backoff: ArmBackoff::default(), ..self.settings.clone() };
         self.client_with(settings, Arc::clone(&self.wire))
@@ -143,7 +144,7 @@ impl VerifiedCloud {
         read.map_err(|error| format!("the resource group {} cannot be read: {error}", self.group.name()))
     }
 
-    /// Returns the variables that all rows know. `prefix` begins the names of what a row creates.
+    /// Returns the variables of all rows. `prefix` begins the names of what a row creates.
     pub fn variables(&self, location: &str, prefix: &str) -> Variables {
         let group = self.group.as_str();
         Variables::default()

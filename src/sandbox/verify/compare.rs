@@ -1,11 +1,11 @@
-//! Compares an answer with what a row expects. Pure.
+//! Compares a response with the expectation of a row. Pure.
 //!
 //! An expected value is compared for equality unless it is one of these texts:
 //!
 //! | text | holds if the found value |
 //! | --- | --- |
 //! | `<present>`, `<absent>` | is there, is not there (or null) |
-//! | `<like> PATTERN` | matches; `*` stands for any text |
+//! | `<like> PATTERN` | matches; `*` matches any text |
 //! | `<not> TEXT` | is another one |
 //! | `<one-of> A\|B` | is one of them |
 //! | `<count> N` | is a list of so many |
@@ -23,7 +23,7 @@ use crate::{
     sandbox::azure::faults::glob,
 };
 
-/// An answer, as far as rows look at it.
+/// The part of a response that rows check.
 #[derive(Debug, Clone, Default)]
 pub struct StepAnswer {
     pub status: u16,
@@ -75,16 +75,16 @@ fn field<'a>(value: &'a Value, path: &str) -> &'a Value {
     })
 }
 
-/// One difference between an answer and an expectation.
+/// Difference between a response and an expectation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AnswerDifference {
-    /// What differs: `status`, `code`, `field etag` …
+    /// Subject of the difference: `status`, `code`, `field etag` …
     pub subject: String,
     pub expected: String,
     pub found: String,
 }
 
-/// What differs. The error is about the row itself.
+/// Returns the differences. The error is about the row itself.
 pub fn differences(
     expect: &Expectation,
     actual: &StepAnswer,
@@ -152,7 +152,7 @@ fn compare_status(expect: &Expectation, actual: &StepAnswer, note: &mut impl FnM
     }
 }
 
-/// Whether the found value is as expected.
+/// Returns `true` if the found value is as expected.
 pub fn holds(expected: &Value, found: &Value) -> Result<bool, String> {
     let Some((rule, argument)) = expected.as_str().and_then(rule) else { return Ok(expected == found) };
     let text = found.as_str();

@@ -1,4 +1,4 @@
-//! What a run takes: requests, minutes and money, roughly. Pure.
+//! Estimate of a run: requests, minutes and money, roughly. Pure.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use super::{
     values::Variables,
 };
 
-/// Typical seconds to create and to delete, and US dollars an hour, by the type's last word. Prices: Azure's public list, 2026; what is not
-/// here is free. Refused requests create nothing.
+/// Typical seconds to create and to delete, and US dollars an hour, by the type's last word. Other types are free. Prices:
+/// Azure's public list, 2026.
 const TYPES: &[(&str, f64, f64, f64)] = &[
     ("publicIPAddresses", 4.0, 12.0, 0.005),
     ("publicIPPrefixes", 5.0, 12.0, 0.012),
@@ -51,7 +51,7 @@ impl RunEstimate {
         }
     }
 
-    /// For people.
+    /// Returns the estimate as a sentence.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let minutes = (self.seconds / 60.0).ceil().max(1.0);
@@ -66,7 +66,8 @@ impl RunEstimate {
 }
 
 fn of_row(table: &AssumptionTable, row: &Assumption) -> RunEstimate {
-    let preparations = row.given.iter().map(|name| AssumptionStep { put: Some(name.clone()), ..AssumptionStep::default() });
+    let preparations =
+        row.prerequisites.iter().map(|name| AssumptionStep { put: Some(name.clone()), ..AssumptionStep::default() });
     let preparations: Vec<AssumptionStep> = preparations.collect();
     let steps: Vec<&AssumptionStep> = preparations.iter().chain(row.steps.iter().flat_map(AssumptionStep::all)).collect();
     let mut estimate = RunEstimate { rows: 1, ..RunEstimate::default() };

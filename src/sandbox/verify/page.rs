@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::table::{Assumption, AssumptionTable};
 
-/// Where the page is, from the root of the repository.
+/// Path of the page, from the root of the repository.
 pub const PATH: &str = "docs/explanation/azure-assumptions.md";
 
 /// Returns the page, generated from the table.

@@ -1,4 +1,4 @@
-//! Plays one row: its given documents, its steps, and the comparison of each answer with what is expected.
+//! Plays one row: creates its prerequisites, sends its steps, and compares each response with the expected one.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::providers::azure::{
     model::{ArmError, ArmErrorClass, ArmResult, ResourceId},
 };
 
-/// What became of a row.
+/// Result of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowVerdict {
-    /// Azure behaves as the row says.
+    /// Azure behaves as described in the row.
     Holds,
-    /// Azure behaves otherwise: the request, the differences, and the id of the answer for a support case.
+    /// Azure behaves otherwise: the request, the differences, and the ID of the response for a support case.
     Wrong { request: String, differences: Vec<AnswerDifference>, request_id: String },
     /// The row could not be played to its end.
     NotPlayed(String),
@@ -60,7 +60,7 @@ impl RowPlayer<'_> {
     pub async fn play(&self, row: &Assumption) -> RowVerdict {
         let mut variables = self.cloud.variables(&self.location, &self.prefix);
         let work = async {
-            for name in &row.given {
+            for name in &row.prerequisites {
                 let step = AssumptionStep { put: Some(name.clone()), ..AssumptionStep::default() };
                 match self.step(&step, &mut variables).await {
                     Ok(()) => {}
@@ -125,7 +125,7 @@ impl RowPlayer<'_> {
         let line = format!("{} {}", request.method(), request.uri().path());
         let sent = self.cloud.send_raw(request, raw.to == "arm", recorder).await;
         sent.map_err(|error| format!("{line}: {error}"))?;
-        Ok((answer_of(recorder.exchanges(), None), line))
+        Ok((first_response(recorder.exchanges(), None), line))
     }
 
     async fn through_client(
@@ -141,7 +141,7 @@ impl RowPlayer<'_> {
         let client = self.cloud.client(Arc::<RecordingTransport>::clone(recorder));
         let meanwhile = async {
             for other in &step.meanwhile {
-                recorder.answered().await;
+                recorder.wait_for_response().await;
                 self.step(other, variables).await?;
             }
             Ok::<_, StepEnd>(())
@@ -158,14 +158,14 @@ impl RowPlayer<'_> {
             let reason = error.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
             return Err(StepEnd::NotPlayed(reason));
         }
-        let result = StepAnswer { entries, ..answer_of(exchanges, error.as_ref()) };
+        let result = StepAnswer { entries, ..first_response(exchanges, error.as_ref()) };
         match error.filter(|error| error.code == "SubscriptionRequestsThrottled") {
             Some(throttled) => Err(StepEnd::NotPlayed(throttled.to_string())),
             None => Ok((result, line)),
         }
     }
 
-    /// Remembers what has to be deleted: the resource, not a part of one.
+    /// Records a resource, not a part of one, that must be deleted.
     fn note_creation(&self, path: &str) {
         let Ok(id) = ResourceId::parse(path) else { return };
         let is_top_level = id.resource_type().split('/').count() == 2;
@@ -176,7 +176,7 @@ impl RowPlayer<'_> {
     }
 }
 
-/// What a list has, or nothing.
+/// Sends the request of a step. Returns the entries of a list; empty for other requests.
 async fn call(client: &ArmClient, step: &PreparedStep) -> ArmResult<Vec<Value>> {
     let id = || ResourceId::parse(&step.path).map_err(|error| invalid(step, &error.to_string()));
     let query: Vec<(&str, &str)> = step.query.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -205,8 +205,8 @@ fn invalid(step: &PreparedStep, problem: &str) -> ArmError {
     }
 }
 
-/// Returns the answer to the first request of a step, with what its polls said.
-fn answer_of(exchanges: Vec<VerifyExchange>, error: Option<&ArmError>) -> StepAnswer {
+/// Returns the response to the first request of a step, with the statuses of its polls.
+fn first_response(exchanges: Vec<VerifyExchange>, error: Option<&ArmError>) -> StepAnswer {
     let polls = exchanges.iter().filter(|exchange| exchange.is_poll());
     let polls = polls.filter_map(|exchange| exchange.body["status"].as_str().map(str::to_owned)).collect();
     let class = error.map(|error| error.class);

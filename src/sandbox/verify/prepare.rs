@@ -1,4 +1,4 @@
-//! From a step of a row to a request. Pure.
+//! Converts a step of a row to a request. Pure.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, header};
@@ -64,7 +64,7 @@ pub struct PreparedStep {
     pub query: Vec<(String, String)>,
 }
 
-/// The request of a step that goes through the client.
+/// Returns the request of a step that the client sends.
 pub fn prepare(table: &AssumptionTable, step: &AssumptionStep, variables: &Variables) -> Result<PreparedStep, String> {
     let (verb, target) = step.verb()?;
     let path = resolve(table, step.at.as_deref().unwrap_or(target), variables)?;
@@ -105,8 +105,8 @@ pub fn resolve(table: &AssumptionTable, target: &str, variables: &Variables) -> 
     })
 }
 
-/// Returns the type of the resource or list at a path: the longest that the provider knows, since parts are written like
-/// what they are in.
+/// Returns the type of the resource or list at a path: the longest that the provider knows, since parts are written like the
+/// documents that contain them.
 pub(super) fn kind_of(path: &str) -> Result<&'static ApiType, String> {
     let Some((_, own)) = path.rsplit_once("/providers/") else { return Ok(&api::RESOURCE_GROUPS) };
     let mut segments = own.split('/');
@@ -121,7 +121,7 @@ pub(super) fn kind_of(path: &str) -> Result<&'static ApiType, String> {
     found.ok_or_else(|| format!("{path}: no API version is known for this type"))
 }
 
-/// The request of a step that goes to the wire as it is.
+/// Returns the request of a step that bypasses the client.
 pub fn raw_request(raw: &RawStep, base: &str, variables: &Variables) -> Result<Request<Bytes>, String> {
     let mut url =
         reqwest::Url::parse(&format!("{base}{}", variables.text(&raw.path)?)).map_err(|error| error.to_string())?;

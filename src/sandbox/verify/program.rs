@@ -108,7 +108,7 @@ async fn connect(arguments: &VerifyArguments) -> Result<(Option<SimulatedCloud>,
     let guard = SimulatedCloud(shutdown.clone());
     let folder = std::env::temp_dir().join(format!("verify-azure-{}", std::process::id()));
     let ca_file = folder.with_extension("pem");
-    let simulation = simulated::world(Clock::System).map_err(|error| error.to_string())?;
+    let simulation = simulated::build_world(Clock::System).map_err(|error| error.to_string())?;
     let serving = Serving { port: 0, ca_file: Some(ca_file.clone()), shutdown };
     let url = simulation.serve(serving).await.map_err(|error| error.to_string())?;
     let config_file = folder.with_extension("json");
@@ -118,7 +118,7 @@ async fn connect(arguments: &VerifyArguments) -> Result<(Option<SimulatedCloud>,
     let opened = async { open(load(Some(&config_file), &environment).await?, simulated::GROUP, &environment).await };
     let cloud = opened.await;
     for file in [ca_file, config_file] {
-        // A file that is gone already needs no removal.
+        // A missing file needs no removal.
         let _ = std::fs::remove_file(file);
     }
     Ok((Some(guard), cloud?))
@@ -152,7 +152,7 @@ async fn confirm(arguments: &VerifyArguments, stop: &Shutdown) -> Result<(), Str
         return Err("nothing was created: standard input is not a terminal; confirm with --yes (YES=1)".to_owned());
     }
     say("type yes to create these resources, and to delete them again:");
-    // A thread of its own, so that a signal ends the wait.
+    // The prompt has its own thread, so that a signal ends the wait.
     let confirmation = tokio::task::spawn_blocking(|| {
         let mut confirmation = String::new();
         std::io::stdin().lock().read_line(&mut confirmation).map(|_| confirmation)
@@ -173,7 +173,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a line to standard error; a closed one ends nothing.
+/// Writes a line to standard error; errors are ignored.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -6,23 +6,23 @@ use serde_json::{Value, json};
 
 use super::{play::RowVerdict, table::Assumption};
 
-/// A row and what became of it.
+/// A row and its result.
 #[derive(Debug, Clone)]
 pub struct PlayedRow {
     pub row: Assumption,
     pub verdict: RowVerdict,
 }
 
-/// A whole run.
+/// Results of all rows of a run.
 #[derive(Debug, Clone)]
 pub struct RunReport {
     pub endpoint: String,
     pub group: String,
     pub location: String,
-    /// RFC 3339.
+    /// Time of the end, in the format of RFC 3339.
     pub finished: String,
     pub rows: Vec<PlayedRow>,
-    /// What could not be deleted.
+    /// Resources that could not be deleted.
     pub leftovers: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl RunReport {
         self.rows.iter().filter(|row| is_so(&row.verdict)).count()
     }
 
-    /// One line.
+    /// Returns the counts of results on one line.
     pub fn summary(&self) -> String {
         let failed = self.count(|verdict| matches!(verdict, RowVerdict::Wrong { .. }));
         let holds = self.count(|verdict| *verdict == RowVerdict::Holds);
@@ -45,8 +45,8 @@ impl RunReport {
         text
     }
 
-    /// Exit code: 0 if every belief holds, 1 if one is wrong, 2 if one could not be played or something could not be deleted, 130 after an
-    /// interruption.
+    /// Returns the exit code: 0 if every belief holds, 1 if one is wrong, 2 if a row was not played or a resource not
+    /// deleted, 130 after an interruption.
     pub fn exit_code(&self) -> u8 {
         let has = |is_so: fn(&RowVerdict) -> bool| self.count(is_so) > 0;
         if has(|verdict| *verdict == RowVerdict::Interrupted) {

@@ -1,4 +1,4 @@
-//! One run: leftovers of earlier runs, all rows, what they created, the report.
+//! Executes a run: deletes leftovers of earlier runs, plays all rows, deletes what they created, and reports.
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
@@ -17,12 +17,12 @@ use crate::runtime::{clock::Clock, shutdown::Shutdown};
 pub struct RunSettings {
     /// Rows that are played at the same time.
     pub parallel: usize,
-    /// Tells the runs in one group apart.
+    /// Name that distinguishes the runs in one group.
     pub run: String,
     pub location: String,
 }
 
-/// Plays all rows. What a row created is deleted after it, also when `stop` begins.
+/// Plays all rows. The resources of a row are deleted after it, also when `stop` begins.
 pub async fn run(
     cloud: &VerifiedCloud,
     table: &AssumptionTable,
@@ -84,7 +84,7 @@ pub async fn play_row(
     (verdict, cleanup::delete(cloud, &created).await)
 }
 
-/// Deletes what the run may have left, and returns what stays.
+/// Deletes possible leftovers of the run, and returns those that remain.
 async fn sweep(cloud: &VerifiedCloud, prefix: &str, failed: Mutex<Vec<String>>) -> Option<String> {
     let swept = async {
         let found = cleanup::find(cloud, prefix).await?;

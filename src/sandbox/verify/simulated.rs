@@ -16,11 +16,11 @@ use crate::{
 pub const GROUP: &str = "scratch";
 /// The machine whose metadata service is served.
 const MACHINE: &str = "lone";
-/// How long operations take.
+/// Duration of each operation.
 const OPERATION: std::time::Duration = std::time::Duration::from_millis(60);
 
 /// Returns a world in which every row can be played.
-pub fn world(clock: Clock) -> Result<World, StartError> {
+pub fn build_world(clock: Clock) -> Result<World, StartError> {
     let topology = Topology::new().pool(Pool::new(PoolKind::Standalone, MACHINE, 1).public_ips());
     let bucket = BucketSize { burst: 12_000.0, per_second: 1_000.0 };
     let arm = ArmQuota { reads: bucket, writes: bucket, deletes: bucket, principals: 15.0 };

@@ -1,4 +1,4 @@
-//! The table of assumptions: one row is a belief about Azure, where it comes from, and the requests that show whether it holds.
+//! The table of assumptions: a row is a belief about Azure, its source, and the requests that show whether it holds.
 //!
 //! In: YAML files of `tests/assumptions`. Out: checked rows, or an error that names the row. Pure.
 
@@ -32,11 +32,11 @@ const DOCUMENTS: &str = include_str!("../../../tests/assumptions/documents.yaml"
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AssumptionSource {
-    /// Azure's recorded answers: a file of cloud-provider-azure, or a public issue that quotes the answer.
+    /// Azure's recorded responses: a file of cloud-provider-azure, or a public issue that quotes the response.
     Recording(String),
     /// URL of a page of Azure's documentation.
     Documentation(String),
-    /// A file of cloud-provider-azure that relies on it.
+    /// File of cloud-provider-azure that relies on the belief.
     GoSource(String),
     /// No evidence; the reason for the belief.
     Guess(String),
@@ -67,19 +67,20 @@ pub struct Assumption {
     /// The belief in one sentence.
     pub belief: String,
     pub source: AssumptionSource,
-    /// What the endpoint must have besides ARM: `metadata` (the metadata service of a machine) or `secret` (a client secret).
+    /// Requirements of the endpoint in addition to ARM: `metadata` (the metadata service of a machine) or `secret` (a client
+    /// secret).
     #[serde(default)]
     pub needs: BTreeSet<String>,
     /// Documents of `documents.yaml` that exist before the first step.
-    #[serde(default)]
-    pub given: Vec<String>,
+    #[serde(default, rename = "given")]
+    pub prerequisites: Vec<String>,
     pub steps: Vec<AssumptionStep>,
     /// Name of its file.
     #[serde(skip)]
     pub topic: String,
 }
 
-/// A request and the expected answer. Exactly one of the first seven fields is set; it names a document or a path.
+/// A request and the expected response. Exactly one of the first seven fields is set; it names a document or a path.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AssumptionStep {
@@ -91,9 +92,9 @@ pub struct AssumptionStep {
     pub delete: Option<String>,
     /// A request that the ARM client never sends.
     pub raw: Option<RawStep>,
-    /// Path of `put`, if the document goes elsewhere.
+    /// Path of `put`, if it differs from that of the document.
     pub at: Option<String>,
-    /// Action of `post`.
+    /// Action that `post` invokes.
     pub action: Option<String>,
     /// `absent`, `exists`, or the etag for `If-Match`.
     #[serde(rename = "if")]
@@ -110,15 +111,15 @@ pub struct AssumptionStep {
     pub query: BTreeMap<String, String>,
     #[serde(default)]
     pub expect: Expectation,
-    /// Variables, each with the path of a field of the answer.
+    /// Variables, each with the path of a field of the response.
     #[serde(default)]
     pub save: BTreeMap<String, String>,
-    /// Steps that are played between the answer to a write and the end of its operation.
+    /// Steps that are played between the response to a write and the end of its operation.
     #[serde(default)]
     pub meanwhile: Vec<AssumptionStep>,
 }
 
-/// A request that goes to the wire as it is.
+/// A request that bypasses the ARM client.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawStep {
@@ -141,7 +142,8 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// The answer that is expected. A field that is not set is not compared; without `status` and `code` the answer must be a success.
+/// The expected response. A field that is not set is not compared; without `status` and `code` the response must be a
+/// success.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
@@ -150,7 +152,7 @@ pub struct Expectation {
     pub code: Option<String>,
     /// Pattern of the message of the outermost error.
     pub message: Option<String>,
-    /// [`crate::providers::azure::model::ArmErrorClass`] that the client takes the answer for.
+    /// [`crate::providers::azure::model::ArmErrorClass`] that the client derives from the response.
     pub class: Option<String>,
     /// Values of headers: see [`super::compare`].
     #[serde(default)]
@@ -158,7 +160,7 @@ pub struct Expectation {
     /// Values of fields of the body by path: see [`super::compare`].
     #[serde(default)]
     pub fields: BTreeMap<String, Value>,
-    /// `status` of the last poll of the operation; `none`: the answer is final.
+    /// `status` of the last poll of the operation; `none`: the response is final.
     pub operation: Option<String>,
     /// Names that a list has.
     #[serde(default)]
@@ -168,7 +170,7 @@ pub struct Expectation {
     pub lacks: Vec<String>,
 }
 
-/// One status or several.
+/// Accepted status codes, one or several.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum ExpectedStatus {
@@ -201,7 +203,7 @@ pub struct AssumedDocument {
     pub body: Value,
 }
 
-/// What a step does.
+/// Action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepVerb {
     Put,
@@ -241,18 +243,18 @@ impl AssumptionStep {
         ];
         let mut set = all.into_iter().filter_map(|(verb, target)| Some((verb, target?.as_str())));
         match (set.next(), set.next()) {
-            (Some(one), None) => Ok(one),
+            (Some(step), None) => Ok(step),
             _ => Err("a step needs exactly one of put, patch, post, get, list, delete and raw".to_owned()),
         }
     }
 
-    /// This step and all that are played during it.
+    /// Returns this step and all that are played during it.
     pub fn all(&self) -> Vec<&Self> {
         std::iter::once(self).chain(self.meanwhile.iter().flat_map(Self::all)).collect()
     }
 }
 
-/// All rows, and the documents that they name.
+/// Rows, and the documents that they name.
 #[derive(Debug, Clone)]
 pub struct AssumptionTable {
     pub rows: Vec<Assumption>,
@@ -292,7 +294,7 @@ impl AssumptionTable {
             if let Some(invalid) = row.needs.iter().find(|need| !["metadata", "secret"].contains(&need.as_str())) {
                 return refuse(format!("unknown need {invalid:?}"));
             }
-            if let Some(invalid) = row.given.iter().find(|name| !self.documents.contains_key(*name)) {
+            if let Some(invalid) = row.prerequisites.iter().find(|name| !self.documents.contains_key(*name)) {
                 return refuse(format!("documents.yaml has no {invalid:?}"));
             }
             for step in row.steps.iter().flat_map(AssumptionStep::all) {
@@ -306,7 +308,7 @@ impl AssumptionTable {
         Ok(())
     }
 
-    /// Rows whose id or topic matches a pattern; all without patterns.
+    /// Returns the rows whose ID or topic matches a pattern; all without patterns.
     pub fn select(mut self, patterns: &[String], excluded_needs: &[String]) -> Self {
         let matches = |row: &Assumption| {
             patterns.is_empty()
@@ -319,13 +321,13 @@ impl AssumptionTable {
     }
 }
 
-/// YAML by way of JSON, so that a map with one entry is a variant of an enum.
+/// Parses YAML by way of JSON, so that a map with one entry is a variant of an enum.
 fn parsed<T: serde::de::DeserializeOwned>(topic: &str, text: &str) -> Result<T, String> {
     let value: Value = yaml::parse(text).map_err(|error| format!("{topic}.yaml: {error}"))?;
     serde_json::from_value(value).map_err(|error| format!("{topic}.yaml: {error}"))
 }
 
-/// Sets or removes a field by a dotted path; objects on the way are made.
+/// Sets or removes a field by a dotted path; missing objects on the path are created.
 pub fn set_field(target: &mut Value, path: &str, value: Option<Value>) {
     let Some((first, rest)) = path.split_once('.') else {
         match (target, value) {

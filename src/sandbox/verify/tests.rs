@@ -23,35 +23,35 @@ use crate::{
     sandbox::azure::world::World,
 };
 
-fn config(world: &World) -> AzureConfig {
-    decode(&world.config().to_string()).config
+fn config(simulation: &World) -> AzureConfig {
+    decode(&simulation.config().to_string()).config
 }
 
-async fn connected(world: &World) -> VerifiedCloud {
-    let wire = world.azure().transport();
-    VerifiedCloud::connect(config(world), simulated::GROUP, &BTreeMap::new(), wire, Clock::System).await.unwrap()
+async fn connected(simulation: &World) -> VerifiedCloud {
+    let wire = simulation.azure().transport();
+    VerifiedCloud::connect(config(simulation), simulated::GROUP, &BTreeMap::new(), wire, Clock::System).await.unwrap()
 }
 
 fn settings() -> RunSettings {
     RunSettings { parallel: 8, run: "test".to_owned(), location: "eastus".to_owned() }
 }
 
-async fn played(world: &World, table: &AssumptionTable, stop: &Shutdown) -> RunReport {
-    run::run(&connected(world).await, table, &settings(), stop, &|_| ()).await
+async fn played(simulation: &World, table: &AssumptionTable, stop: &Shutdown) -> RunReport {
+    run::run(&connected(simulation).await, table, &settings(), stop, &|_| ()).await
 }
 
-/// What runs have left in the group.
-fn remains(world: &World) -> Vec<String> {
-    let all = world.azure().dump().into_iter();
+/// Returns the leftovers of runs in the group.
+fn remains(simulation: &World) -> Vec<String> {
+    let all = simulation.azure().dump().into_iter();
     let ids = all.map(|document| document["id"].as_str().unwrap_or_default().to_owned());
     ids.filter(|id| id.contains(PREFIX)).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_belief_holds_on_the_simulated_azure() {
-    let world = simulated::world(Clock::System).unwrap();
+    let simulation = simulated::build_world(Clock::System).unwrap();
     let table = AssumptionTable::built_in().unwrap();
-    let report = played(&world, &table, &Shutdown::new()).await;
+    let report = played(&simulation, &table, &Shutdown::new()).await;
     let text = report.markdown();
     let end = text.find("## Beliefs that hold").unwrap_or(text.len());
     assert_eq!(
@@ -61,11 +61,11 @@ async fn every_belief_holds_on_the_simulated_azure() {
         &text[..end]
     );
     assert!(table.rows.len() >= 200);
-    assert_eq!(remains(&world), Vec::<String>::new());
-    assert_eq!(world.azure().read_only_sent(), Vec::<String>::new());
+    assert_eq!(remains(&simulation), Vec::<String>::new());
+    assert_eq!(simulation.azure().read_only_sent(), Vec::<String>::new());
 }
 
-const WRONG: &str = "
+const PLANTED_ROWS: &str = "
 - id: planted
   belief: A public IP is created at once.
   source: {guess: It is planted.}
@@ -82,9 +82,9 @@ const WRONG: &str = "
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_belief_and_an_unplayable_row_are_reported() {
-    let world = simulated::world(Clock::System).unwrap();
-    let table = AssumptionTable::of_file(WRONG).unwrap();
-    let report = played(&world, &table, &Shutdown::new()).await;
+    let simulation = simulated::build_world(Clock::System).unwrap();
+    let table = AssumptionTable::of_file(PLANTED_ROWS).unwrap();
+    let report = played(&simulation, &table, &Shutdown::new()).await;
     let text = report.markdown();
     assert_eq!(
         (report.exit_code(), report.summary().as_str()),
@@ -100,15 +100,15 @@ async fn a_wrong_belief_and_an_unplayable_row_are_reported() {
     }
     let differences = report.json()["rows"][0]["differences"].as_array().map(Vec::len);
     assert_eq!(differences, Some(3), "{:#}", report.json());
-    let unplayable = AssumptionTable::of_file(WRONG).unwrap().select(&["impossible".to_owned()], &[]);
-    assert_eq!(played(&world, &unplayable, &Shutdown::new()).await.exit_code(), 2);
-    assert_eq!(remains(&world), Vec::<String>::new());
+    let unplayable = AssumptionTable::of_file(PLANTED_ROWS).unwrap().select(&["impossible".to_owned()], &[]);
+    assert_eq!(played(&simulation, &unplayable, &Shutdown::new()).await.exit_code(), 2);
+    assert_eq!(remains(&simulation), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interruption_after_any_request_leaves_nothing() {
-    let world = simulated::world(Clock::System).unwrap();
-    let cloud = connected(&world).await;
+    let simulation = simulated::build_world(Clock::System).unwrap();
+    let cloud = connected(&simulation).await;
     let table = AssumptionTable::built_in().unwrap();
     let (mut interrupted, stop) = (0, Shutdown::new());
     for row in &table.rows {
@@ -116,7 +116,7 @@ async fn an_interruption_after_any_request_leaves_nothing() {
             let control = RunControl::new(&stop, Some(last));
             let prefix = format!("{PREFIX}{last}-");
             let (verdict, cleaned) = run::play_row(&cloud, &table, row, control.clone(), prefix, "eastus").await;
-            assert_eq!((cleaned, remains(&world)), (Ok(()), Vec::new()), "{} after {last} requests", row.id);
+            assert_eq!((cleaned, remains(&simulation)), (Ok(()), Vec::new()), "{} after {last} requests", row.id);
             if control.sent() < last || verdict != RowVerdict::Interrupted {
                 break;
             }
@@ -128,30 +128,30 @@ async fn an_interruption_after_any_request_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_run_reports_what_it_did_not_play() {
-    let world = simulated::world(Clock::System).unwrap();
+    let simulation = simulated::build_world(Clock::System).unwrap();
     let stop = Shutdown::new();
     stop.begin();
-    let report = played(&world, &AssumptionTable::built_in().unwrap(), &stop).await;
+    let report = played(&simulation, &AssumptionTable::built_in().unwrap(), &stop).await;
     assert_eq!(report.exit_code(), 130);
     assert_eq!(report.count(|verdict| *verdict == RowVerdict::Interrupted), report.rows.len());
 }
 
 #[tokio::test(start_paused = true)]
 async fn leftovers_of_a_killed_run_are_found_and_deleted() {
-    let world = simulated::world(Clock::System).unwrap();
-    let cloud = connected(&world).await;
+    let simulation = simulated::build_world(Clock::System).unwrap();
+    let cloud = connected(&simulation).await;
     let group = cloud.group.as_str();
     let named = |kind: &str, name: &str| json!({"id": format!("{group}/providers/Microsoft.Network/{kind}/{name}"), "location": "eastus"});
     for document in
         [named("publicIPAddresses", "ccmv-old-1-ip"), named("routeTables", "CCMV-old-2-rt"), named("routeTables", "mine")]
     {
-        world.azure().put_document(document).unwrap();
+        simulation.azure().put_document(document).unwrap();
     }
     let found = cleanup::find(&cloud, PREFIX).await.unwrap();
     assert_eq!(found.iter().map(|id| id.name().to_owned()).collect::<Vec<_>>(), ["ccmv-old-1-ip", "CCMV-old-2-rt"]);
     cleanup::delete(&cloud, &found).await.unwrap();
     assert_eq!(
-        world.azure().documents_of("Microsoft.Network/routeTables").len(),
+        simulation.azure().documents_of("Microsoft.Network/routeTables").len(),
         2,
         "that of the user and that of the cluster"
     );
@@ -159,10 +159,10 @@ async fn leftovers_of_a_killed_run_are_found_and_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn groups_of_the_cluster_are_refused() {
-    let world = simulated::world(Clock::System).unwrap();
-    let config = config(&world);
+    let simulation = simulated::build_world(Clock::System).unwrap();
+    let config = config(&simulation);
     for (group, part) in [("", "--resource-group is required"), ("RG-TEST", "is a group of the cluster")] {
-        let wire = world.azure().transport();
+        let wire = simulation.azure().transport();
         let refused = VerifiedCloud::connect(config.clone(), group, &BTreeMap::new(), wire, Clock::System).await;
         let text = refused.err().unwrap_or_default();
         assert!(text.contains(part), "{group}: {text}");
@@ -213,8 +213,8 @@ fn placeholders_and_repetitions_expand() {
         json!({"name": "{p}a", "list": [{"$repeat": 2, "$item": {"port": "{#n+100}", "ip": "10.{hi}.{lo}.1"}}, "{p}"]});
     let expected = json!({"name": "x-a", "list": [{"port": 101, "ip": "10.0.1.1"}, {"port": 102, "ip": "10.0.2.1"}, "x-"]});
     assert_eq!(variables.expand(&value), Ok(expected));
-    for wrong in ["{unset}", "{p"] {
-        assert!(variables.text(wrong).is_err(), "{wrong}");
+    for invalid in ["{unset}", "{p"] {
+        assert!(variables.text(invalid).is_err(), "{invalid}");
     }
 }
 

@@ -1,13 +1,13 @@
 //! Placeholders in the texts of rows. Pure.
 //!
-//! `{name}` stands for a variable. In a list, `{"$repeat": N, "$item": VALUE}` stands for N values, in which `{n}` counts from 1, `{hi}` and
-//! `{lo}` are its upper and lower byte. A text that is `{#name}` or `{#name+K}` becomes a number.
+//! `{name}` is replaced by a variable. In a list, `{"$repeat": N, "$item": VALUE}` is replaced by N values, in which `{n}`
+//! counts from 1, `{hi}` and `{lo}` are its upper and lower byte. A text that is `{#name}` or `{#name+K}` becomes a number.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// Variables by name.
+/// Values of variables, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Variables(BTreeMap<String, String>);
 
@@ -21,7 +21,7 @@ impl Variables {
         self
     }
 
-    /// Variables with which paths can be resolved before there is a cloud.
+    /// Returns variables with which paths can be resolved without a cloud.
     pub fn placeholders() -> Self {
         let group = "/subscriptions/s/resourceGroups/g";
         let all = [("p", "p-"), ("group", group), ("net", "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network")];
@@ -72,7 +72,7 @@ impl Variables {
         Ok(json!(parse(self.value(name)?)? + parse(offset)?))
     }
 
-    /// The values that one value of a list stands for.
+    /// Returns the values to which an item of a list expands.
     fn items(&self, item: &Value) -> Result<Vec<Value>, String> {
         let Some(count) = item["$repeat"].as_u64() else { return Ok(vec![self.expand(item)?]) };
         let numbered = |n: u64| {

@@ -1,5 +1,5 @@
-//! The wire of a run: stops at an interruption between two requests, sends writes only for what the run itself creates, and keeps the
-//! exchanges of a step.
+//! Transports of a run: one stops at an interruption between two requests and sends writes only for resources of the run,
+//! the other records the exchanges of a step.
 
 use std::sync::{
     Arc,
@@ -20,10 +20,10 @@ use crate::{
     runtime::{shutdown::Shutdown, watch},
 };
 
-/// How names of all resources begin that runs create.
+/// Prefix of the names of all resources that runs create.
 pub const PREFIX: &str = "ccmv-";
 
-/// Ends a run between two requests. Clones are the same.
+/// Control that ends a run between two requests. Clones share their state.
 #[derive(Clone)]
 pub struct RunControl {
     stop: Shutdown,
@@ -33,7 +33,7 @@ pub struct RunControl {
 }
 
 impl RunControl {
-    /// Stops when `stop` begins; with `last`, after so many requests.
+    /// Creates a control that stops when `stop` begins; with `last`, after this number of requests.
     pub fn new(stop: &Shutdown, last: Option<usize>) -> Self {
         Self { stop: stop.child(), sent: Arc::default(), last, in_flight: watch::Sender::new(0) }
     }
@@ -42,7 +42,7 @@ impl RunControl {
         self.stop.has_begun()
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
@@ -89,13 +89,13 @@ pub fn is_in_scope(method: &Method, path: &str, group: &str, prefix: &str) -> bo
     rest.and_then(|rest| rest.split('/').nth(2)).is_some_and(|name| spelling::starts_with(name, prefix))
 }
 
-/// Passes requests on while the run goes on.
+/// Transport that forwards requests until the run is stopped.
 pub struct VerifyTransport {
     pub wire: Arc<dyn ArmTransport>,
     pub control: RunControl,
     /// Id of the resource group.
     pub group: String,
-    /// What names begin with.
+    /// Prefix of the names of created resources.
     pub prefix: String,
 }
 
@@ -111,7 +111,7 @@ impl ArmTransport for VerifyTransport {
     }
 }
 
-/// A request and its answer.
+/// A request and its response.
 #[derive(Debug, Clone)]
 pub struct VerifyExchange {
     pub method: Method,
@@ -142,7 +142,7 @@ impl VerifyExchange {
     }
 }
 
-/// Keeps the exchanges of one step.
+/// Transport that records the exchanges of one step.
 pub struct RecordingTransport {
     wire: Arc<dyn ArmTransport>,
     exchanges: Mutex<Vec<VerifyExchange>>,
@@ -162,8 +162,8 @@ impl RecordingTransport {
         self.locked().clone()
     }
 
-    /// Waits for the answer to the first request.
-    pub async fn answered(&self) {
+    /// Waits for the response to the first request.
+    pub async fn wait_for_response(&self) {
         let mut count = self.count.subscribe();
         // The sender is a field of this value.
         let _ = count.wait_for(|count| *count > 0).await;

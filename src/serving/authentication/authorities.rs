@@ -1,7 +1,7 @@
-//! CAs that vouch for callers: one set for clients, another for front proxies.
+//! CAs of callers: one set for clients, another for front proxies.
 //!
-//! In: PEM bundles from files, or the data of ConfigMap `kube-system/extension-apiserver-authentication`. Out: [`CallerAuthorities`],
-//! or which key is wrong.
+//! In: PEM bundles from files, or the data of ConfigMap `kube-system/extension-apiserver-authentication`. Out:
+//! [`CallerAuthorities`], or the name of the invalid key.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use rustls::pki_types::CertificateDer;
 use super::{ca_bundle::CaBundle, client_certificate, request_header, user::AuthenticationResult};
 use crate::{runtime::text::truncate, serving::config::RequestHeaderNames};
 
-/// Bytes of a proxy's name that are shown.
+/// Maximum length of a proxy's name in messages, in bytes.
 const NAME_LIMIT: usize = 64;
 
-/// A front proxy that may say who is asking.
+/// Front proxy, whose request headers name the user.
 #[derive(Debug, Clone)]
 pub(super) struct FrontProxy {
     pub(super) bundle: CaBundle,
@@ -23,7 +23,7 @@ pub(super) struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// Returns the user a proxy names, if the connection's certificate is that of a proxy.
+    /// Returns the user that the headers name, if the connection's certificate is that of a proxy.
     pub(super) fn identify(
         &self,
         headers: &HeaderMap,
@@ -49,7 +49,7 @@ pub(super) struct CallerAuthorities {
 }
 
 impl CallerAuthorities {
-    /// Reads the data of the ConfigMap. Keys that are absent leave out what they configure.
+    /// Parses the data of the ConfigMap. Authorities of missing keys are omitted.
     pub(super) fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let bundle = |key: &str| match data.get(key).filter(|pem| !pem.is_empty()) {
             None => Ok(None),

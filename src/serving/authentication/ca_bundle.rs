@@ -1,6 +1,6 @@
-//! A bundle of CA certificates, and whether a chain leads to one of them.
+//! Bundle of CA certificates, which verifies chains.
 //!
-//! In: PEM. Out: a verdict on the certificates of a connection.
+//! In: PEM. Out: the verification of the certificates of a connection.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-/// A bundle of CA certificates.
+/// Bundle of CA certificates.
 #[derive(Clone)]
 pub(super) struct CaBundle {
     verifier: Arc<dyn ClientCertVerifier>,

@@ -19,7 +19,7 @@ pub(super) struct CertificateSubject {
     pub(super) organizations: Vec<String>,
 }
 
-/// Reads the subject. Of several common names the last counts, as in Go.
+/// Parses the subject. Of several common names, the last one is used, as in Go.
 pub(super) fn subject(der: &[u8]) -> Result<CertificateSubject, String> {
     let (_, cert) = X509Certificate::from_der(der).map_err(|error| format!("the certificate is malformed: {error}"))?;
     let common_name = cert.subject().iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or_default();
@@ -61,8 +61,8 @@ mod tests {
     }
 
     #[test]
-    fn chains() {
-        let ((issuer, bundle), (stranger, _)) = (authority(), authority());
+    fn chains_are_verified_and_name_the_user() {
+        let ((issuer, bundle), (other_issuer, _)) = (authority(), authority());
         let ann = [(DnType::CommonName, "ann"), (DnType::OrganizationName, "dev")];
         let sign = |names: &[(DnType, &str)], usage, issuer| {
             let mut params = params(names);
@@ -75,7 +75,7 @@ mod tests {
             ("no certificate", Vec::new(), "2026-06-01T00:00:00Z", Ok(None)),
             ("good", sign(&ann, client.clone(), &issuer), "2026-06-01T00:00:00Z", Ok(Some(user))),
             ("expired", sign(&ann, client.clone(), &issuer), "2027-06-01T00:00:00Z", Err(())),
-            ("another CA", sign(&ann, client.clone(), &stranger), "2026-06-01T00:00:00Z", Err(())),
+            ("another CA", sign(&ann, client.clone(), &other_issuer), "2026-06-01T00:00:00Z", Err(())),
             ("for servers", sign(&ann, ExtendedKeyUsagePurpose::ServerAuth, &issuer), "2026-06-01T00:00:00Z", Err(())),
             ("nameless", sign(&[(DnType::OrganizationName, "dev")], client, &issuer), "2026-06-01T00:00:00Z", Ok(None)),
         ];

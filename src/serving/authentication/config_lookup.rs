@@ -1,8 +1,8 @@
-//! Keeps the CA data fresh: CA files, and ConfigMap `kube-system/extension-apiserver-authentication`.
+//! Refreshes the CA data: CA files, and ConfigMap `kube-system/extension-apiserver-authentication`.
 //!
-//! In: settings and a client. Out: [`CallerAuthorities`] that requests read without waiting. What cannot be read keeps what was known.
-//! Unlike upstream, a failing first lookup does not end the process: it is repeated, and until it succeeds `/readyz` fails with
-//! the reason (unless `--authentication-tolerate-lookup-failure`).
+//! In: settings and a client. Out: [`CallerAuthorities`] that requests read without waiting. If a read fails, the previous
+//! data is kept. Unlike upstream, a failed first lookup does not end the process: it is repeated, and until it succeeds,
+//! `/readyz` fails with the reason (unless `--authentication-tolerate-lookup-failure`).
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -41,7 +41,7 @@ struct AuthenticationConfigLookup {
     pending: Arc<ArcSwap<Option<String>>>,
 }
 
-/// Reads the files (a bad one is an error now, and only logged later) and starts the background task.
+/// Reads the files and starts the background task. An invalid file is an error here, and is only logged later.
 pub(super) async fn start(
     config: &SecureServingConfig,
     parts: &ServingDeps,
@@ -81,13 +81,13 @@ fn api(settings: &DelegatedAuthenticationConfig, client: Option<Client>) -> Opti
 
 impl AuthenticationConfigLookup {
     async fn run(mut self, interval: Duration, shutdown: Shutdown) {
-        while let Some(done) = shutdown.run_until_begun(self.refresh()).await {
-            let wait = if done { interval } else { interval.min(RETRY) };
+        while let Some(succeeded) = shutdown.run_until_begun(self.refresh()).await {
+            let wait = if succeeded { interval } else { interval.min(RETRY) };
             shutdown.run_until_begun(sleep(wait)).await;
         }
     }
 
-    /// Reads everything again. Answers whether the cluster's data could be read.
+    /// Reads the files and the cluster's data again. Returns `true` if the cluster's data could be read.
     async fn refresh(&mut self) -> bool {
         match read_files(&self.settings).await {
             Ok(files) => self.files = files,

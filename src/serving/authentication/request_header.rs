@@ -1,8 +1,8 @@
 //! Users named by a front proxy in request headers.
 //!
-//! In: headers, and the names of those that count. Out: the user, or none
-//! (`k8s.io/apiserver/pkg/authentication/request/headerrequest`). Whether the connection is that of a proxy is checked
-//! before.
+//! In: headers, and the names of the headers to read. Out: the user, or none
+//! (`k8s.io/apiserver/pkg/authentication/request/headerrequest`). The caller has verified that the
+//! connection is that of a proxy.
 
 use std::collections::BTreeMap;
 

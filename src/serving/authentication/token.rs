@@ -1,8 +1,8 @@
 //! Users by bearer token, reviewed by the API server.
 //!
-//! In: a token. Out: the user, or that the token is wrong. Answers are remembered under a salted hash: the token itself is never
-//! stored, and never logged. Wrong tokens are remembered apart, so that many of them do not displace good ones.
-//! While too many reviews wait, a good answer counts a little longer.
+//! In: a token. Out: the user, or the rejection of the token. Results are cached under a salted hash: the token itself is
+//! never stored or logged. Invalid tokens have a separate cache, so that many of them do not displace valid tokens. While
+//! too many reviews wait, an expired result of a valid token is used for a little longer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// Bytes of a token. A service account's has about 1,500, one with many claims a few thousand.
+/// Maximum length of a token, in bytes. A ServiceAccount's token has about 1,500, a token with many claims a few thousand.
 const TOKEN_LIMIT: usize = 16 * 1024;
-/// Bytes of what the API server says of a wrong token.
+/// Maximum length of the API server's error about an invalid token, in bytes.
 const ERROR_LIMIT: usize = 256;
 
 /// Returns the token of an `Authorization: Bearer` header.
@@ -50,7 +50,7 @@ fn review_result(status: TokenReviewStatus) -> AuthenticationResult {
     }))
 }
 
-/// Authenticates tokens with the API server.
+/// Authenticator of tokens, which the API server reviews.
 pub(super) struct TokenAuthenticator {
     api: Api<TokenReview>,
     reviews: ReviewClient,
@@ -73,7 +73,7 @@ impl TokenAuthenticator {
         }
     }
 
-    /// Returns the user of a token. A missing response is an error too, but not cached.
+    /// Returns the user of a token. A missing response is an error, too, but is not cached.
     pub(super) async fn identify(&self, token: &str, peer: PeerNetwork) -> AuthenticationResult {
         if token.len() > TOKEN_LIMIT {
             return Err(format!("the bearer token is longer than {TOKEN_LIMIT} bytes").into());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn review_results_name_the_user_or_a_bounded_error() {
         let user = UserInfo { username: Some("ann".to_owned()), groups: Some(vec!["dev".to_owned()]), ..Default::default() };
         let good = TokenReviewStatus { authenticated: Some(true), user: Some(user), ..Default::default() };
         let found = review_result(good).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A caller, and why there is none. Pure.
+//! Callers, and the reasons why a request has none. Pure.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl RequestUser {
         self.name == ANONYMOUS
     }
 
-    /// Adds `system:authenticated` to every authenticated user; a proxy may also pass on an anonymous one.
+    /// Adds `system:authenticated` to every authenticated user; a proxy may also name an anonymous user.
     pub(super) fn with_authenticated_group(mut self) -> Self {
         let grouped = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
         if !grouped && !self.is_anonymous() {
@@ -49,10 +49,10 @@ impl ByteSize for RequestUser {
 /// Reason why a request has no user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AuthenticationError {
-    /// A presented credential is invalid, or could not be checked.
+    /// Credential that is invalid or could not be checked.
     #[error("{0}")]
     Rejected(String),
-    /// Too many credentials are being checked; the caller should come again.
+    /// Refusal, because too many credentials are being checked. The caller may retry.
     #[error("too many requests wait for a TokenReview")]
     TooMany,
 }

@@ -1,7 +1,7 @@
-//! The page `/`: the status of this replica for people with a browser.
+//! Page `/`: status of this replica for browsers.
 //!
-//! In: the value of `/statusz` and the results of `/readyz`. Out: one HTML document that needs nothing else: no script, no image, no
-//! second request, so that it can be saved and sent. Pure, and bounded whatever the value holds.
+//! In: the value of `/statusz` and the results of `/readyz`. Out: one HTML document without scripts, images or further
+//! requests, so that it can be saved and sent. Pure. The size is bounded for all values.
 
 mod facts;
 mod html;
@@ -13,7 +13,7 @@ use self::html::HtmlPage;
 /// Only style sheet, whose hash is in both policies.
 const STYLE: &str = include_str!("overview/style.css");
 
-/// What the document itself allows, for the copy on a disk.
+/// Returns the content security policy in the document, which also applies to a saved copy.
 macro_rules! document_policy {
     () => {
         "default-src 'none'; style-src 'sha256-NTIypiSjFA602MYwypvbjvGrYSXXLn0zpjcoTb/NZqE='; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-//! Responses that several pages give.
+//! Responses that several pages share.
 
 use axum::{
     body::Body,
@@ -10,7 +10,7 @@ use axum::{
 };
 use serde_json::json;
 
-/// Seconds after which a client that was refused for the number of requests may retry.
+/// Delay in seconds after which a client may retry a request that was refused because of the number of requests.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 pub(super) fn refuse(code: StatusCode, reason: &str, message: &str) -> Response {

@@ -1,6 +1,7 @@
 //! `/statusz` and `/flagz`: text, the objects that KEP-4827 and KEP-4828 define, or the program's own JSON.
 //!
-//! In: query and `Accept` header. Out: the page in the form that they select, or 406. Upstream: `apiserver/pkg/server/statusz` and `flagz`.
+//! In: query and `Accept` header. Out: the page in the form that they select, or 406. Upstream:
+//! `apiserver/pkg/server/statusz` and `flagz`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +22,7 @@ use crate::runtime::{clock::Clock, yaml};
 
 const GROUP: &str = "config.k8s.io";
 const VERSION: &str = "v1beta1";
-/// Pages that upstream's object names: those that answer a GET.
+/// Pages that respond to GET, for the list in upstream's object.
 const PATHS: &[&str] = &["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
 
 /// Description of the process in objects.
@@ -42,9 +43,9 @@ impl ProcessDescription {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PageForm {
     Text,
-    /// The program's own JSON (`?format=json`).
+    /// JSON in the format of this program (`?format=json`).
     OwnJson,
-    /// An object of upstream's group, as JSON.
+    /// Object of upstream's API group, as JSON.
     Object,
 }
 
@@ -81,7 +82,7 @@ fn not_acceptable(kind: &str) -> Response {
     refuse(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", &message)
 }
 
-/// Returns an object of `kind` about the process, with these further fields.
+/// Returns an object of `kind` about the process, with additional `fields`.
 fn object(kind: &str, process: &ProcessDescription, fields: Value) -> Response {
     let mut object = json!({
         "kind": kind, "apiVersion": format!("{GROUP}/{VERSION}"), "metadata": {"name": process.component},

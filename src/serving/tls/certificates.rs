@@ -87,7 +87,8 @@ impl ServingCertificates {
         key_pair::last_certificate(&slot.pair.load().pem.cert)
     }
 
-    /// Looks at everything again at every interval, until the shutdown begins, and keeps `gauge`, if there is one, at the first end of a certificate.
+    /// Looks at everything again at every interval, until the shutdown begins, and keeps `gauge`, if there is one, at the
+    /// first end of a certificate.
     pub(crate) async fn reload(self: Arc<Self>, interval: Duration, gauge: Option<GaugeVec>, shutdown: Shutdown) {
         loop {
             #[expect(clippy::cast_precision_loss, reason = "a time is far below 2⁵³")]
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_told_and_leaves_no_half_a_pair() {
+    async fn a_full_disk_is_reported_and_leaves_no_partial_pair() {
         let directory = tempfile::tempdir().unwrap();
         let config = SecureServingConfig { cert_dir: Some(directory.path().to_owned()), ..Default::default() };
         for file in ["cloud-controller-manager.crt", "cloud-controller-manager.key"] {
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_file_later_keeps_the_old_pair() {
+    async fn an_invalid_new_file_keeps_the_old_pair() {
         let directory = tempfile::tempdir().unwrap();
         let (cert, key) = (directory.path().join("a.crt"), directory.path().join("a.key"));
         let put = |pem: &PemKeyPair| write(directory.path(), &cert, &key, pem).unwrap();

@@ -1,7 +1,7 @@
 //! The handshake's rule for client certificates: any is welcome, if the client can sign with its key.
 //!
-//! In: the client's certificate and its signature over the handshake. Out: proof of possession, nothing about trust. A chain that
-//! is too long is refused here, because it is kept as long as the connection.
+//! In: the client's certificate and its signature over the handshake. Out: proof of possession, nothing about trust. A chain
+//! that is too long is refused here, because it is kept as long as the connection.
 
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,

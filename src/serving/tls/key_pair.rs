@@ -144,18 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_pair_is_said() {
-        let good = generate("0.0.0.0".parse().unwrap(), &[], now()).unwrap();
+    fn invalid_pairs_are_refused_with_the_reason() {
+        let valid = generate("0.0.0.0".parse().unwrap(), &[], now()).unwrap();
         let other = generate("0.0.0.0".parse().unwrap(), &[], now()).unwrap();
         let rows = [
-            (PemKeyPair { cert: Vec::new(), key: good.key.clone() }, "no CERTIFICATE block"),
-            (PemKeyPair { cert: good.cert.clone(), key: Vec::new() }, "private key is not PEM"),
-            (PemKeyPair { cert: good.cert.clone(), key: other.key }, "cannot be used together"),
+            (PemKeyPair { cert: Vec::new(), key: valid.key.clone() }, "no CERTIFICATE block"),
+            (PemKeyPair { cert: valid.cert.clone(), key: Vec::new() }, "private key is not PEM"),
+            (PemKeyPair { cert: valid.cert.clone(), key: other.key }, "cannot be used together"),
         ];
         for (pem, expected) in rows {
             let error = parse(pem).err().unwrap();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(parse(good).is_ok());
+        assert!(parse(valid).is_ok());
     }
 }

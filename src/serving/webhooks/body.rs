@@ -1,7 +1,7 @@
 //! Bodies of webhook requests: bounded one by one, in what all of them hold at once, in what one network holds, and in time.
 //!
-//! In: a request and where it comes from. Out: its bytes with a share of the memory, or the reply that refuses it. The share grows with the
-//! bytes that have come: who sends nothing holds nothing. Who comes from a network that has its part waits.
+//! In: a request and where it comes from. Out: its bytes with a share of the memory, or the reply that refuses it. The share
+//! grows with the bytes that have come: who sends nothing holds nothing. Who comes from a network that has its part waits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -136,14 +136,14 @@ mod tests {
         Some(PeerNetwork::of([10, 0, 0, number].into(), [10, 0, 1, 1].into()))
     }
 
-    /// A body that never ends after so many bytes.
+    /// Returns a body that sends `length` bytes and never ends.
     fn stuck(length: usize) -> Body {
         let begun = stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b' '; length]))]);
         Body::from_stream(begun.chain(stream::pending()))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_sends_nothing_holds_no_memory() {
+    async fn silent_clients_reserve_no_memory() {
         let bodies = BodyBudget::default();
         let mut silent = Box::pin(join_all((0..20).map(|number| bodies.read_from(network(number), stuck(0)))));
         assert!(poll!(&mut silent).is_pending());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_network_has_two_bodies_and_its_others_wait() {
+    async fn a_network_has_at_most_two_bodies_at_once() {
         let bodies = BodyBudget::default();
         let whole = || Body::from(vec![b' '; LARGEST]);
         let read = |number: u8| bodies.read_from(network(number), whole());

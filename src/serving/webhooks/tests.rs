@@ -48,11 +48,11 @@ fn request(method: &str, path: &str, content_type: Option<&str>, body: impl Into
     request.body(body.into()).unwrap()
 }
 
-fn asked(name: &str) -> Request<Body> {
+fn admission_request(name: &str) -> Request<Body> {
     request("POST", "/obey?timeout=10s", Some("application/json"), review(name).to_string())
 }
 
-async fn answered(host: &WebhookHost, request: Request<Body>) -> (u16, String) {
+async fn respond(host: &WebhookHost, request: Request<Body>) -> (u16, String) {
     let response = host.respond(request).await;
     let status = response.status().as_u16();
     (status, String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
@@ -63,9 +63,9 @@ fn counted(host: &WebhookHost, code: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn bad_requests_are_told_in_plain_text() {
+async fn invalid_requests_get_plain_text_responses() {
     let host = host();
-    let good = review("x").to_string();
+    let valid = review("x").to_string();
     let json = Some("application/json");
     let long = |length: usize| Body::from(vec![b' '; length]);
     let unsized_body = |length: usize| {
@@ -73,19 +73,19 @@ async fn bad_requests_are_told_in_plain_text() {
         Body::from_stream(futures::stream::iter(pieces))
     };
     for (request, code) in [
-        (request("POST", "/", json, good.clone()), 404),
-        (request("POST", "/obey/", json, good.clone()), 404),
-        (request("POST", "/obey/more", json, good.clone()), 404),
+        (request("POST", "/", json, valid.clone()), 404),
+        (request("POST", "/obey/", json, valid.clone()), 404),
+        (request("POST", "/obey/more", json, valid.clone()), 404),
         (request("GET", "/obey", None, ""), 400),
-        (request("GET", "/obey", json, good.clone()), 400),
-        (request("POST", "/obey", None, good.clone()), 400),
-        (request("POST", "/obey", Some("application/json; charset=utf-8"), good.clone()), 400),
-        (request("POST", "/obey", Some("application/yaml"), good.clone()), 400),
+        (request("GET", "/obey", json, valid.clone()), 400),
+        (request("POST", "/obey", None, valid.clone()), 400),
+        (request("POST", "/obey", Some("application/json; charset=utf-8"), valid.clone()), 400),
+        (request("POST", "/obey", Some("application/yaml"), valid.clone()), 400),
         (request("POST", "/obey", json, ""), 400),
         (request("POST", "/obey", json, "{"), 400),
-        (request("POST", "/obey", json, good.replace("/v1", "/v1beta1")), 400),
-        (request("POST", "/obey", json, good.replace("AdmissionReview", "Service")), 400),
-        (request("POST", "/obey", json, good.replace("request", "response")), 400),
+        (request("POST", "/obey", json, valid.replace("/v1", "/v1beta1")), 400),
+        (request("POST", "/obey", json, valid.replace("AdmissionReview", "Service")), 400),
+        (request("POST", "/obey", json, valid.replace("request", "response")), 400),
         (request("POST", "/obey", json, long(LIMIT)), 400),
         (request("POST", "/obey", json, long(LIMIT + 1)), 413),
         (request("POST", "/obey", json, unsized_body(LIMIT)), 400),
@@ -102,13 +102,13 @@ async fn bad_requests_are_told_in_plain_text() {
 }
 
 #[tokio::test]
-async fn the_answer_has_the_uid_of_the_request() {
+async fn the_response_has_the_uid_of_the_request() {
     let host = host();
-    let (code, body) = answered(&host, asked("x")).await;
+    let (code, body) = respond(&host, admission_request("x")).await;
     let expected = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": {"uid": "0c7b", "allowed": true}});
     assert_eq!((code, serde_json::from_str::<Value>(&body).unwrap()), (200, expected));
-    let (code, body) = answered(&host, asked("refuse")).await;
+    let (code, body) = respond(&host, admission_request("refuse")).await;
     let response = serde_json::from_str::<Value>(&body).unwrap()["response"].clone();
     assert_eq!((code, &response["uid"], &response["allowed"]), (200, &json!("0c7b"), &json!(false)));
     assert_eq!((&response["status"]["message"], &response["warnings"]), (&json!("no"), &json!(["hm"])));
@@ -116,40 +116,40 @@ async fn the_answer_has_the_uid_of_the_request() {
 }
 
 #[tokio::test]
-async fn failures_and_panics_are_their_own_requests() {
+async fn failures_and_panics_affect_only_their_request() {
     let host = host();
-    assert_eq!(answered(&host, asked("fail")).await, (500, "out of order".to_owned()));
-    assert_eq!(answered(&host, asked("panic")).await, (500, "the webhook panicked".to_owned()));
-    assert_eq!(answered(&host, asked("x")).await.0, 200);
+    assert_eq!(respond(&host, admission_request("fail")).await, (500, "out of order".to_owned()));
+    assert_eq!(respond(&host, admission_request("panic")).await, (500, "the webhook panicked".to_owned()));
+    assert_eq!(respond(&host, admission_request("x")).await.0, 200);
     assert_eq!(counted(&host, "500"), 2.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_has_a_deadline_and_so_has_a_body() {
+async fn responses_and_bodies_have_deadlines() {
     let host = host();
     let begun = Instant::now();
-    assert_eq!(answered(&host, asked("hang")).await, (500, "no answer in time".to_owned()));
+    assert_eq!(respond(&host, admission_request("hang")).await, (500, "no response in time".to_owned()));
     assert_eq!(begun.elapsed(), DEADLINE);
     let silent = Body::from_stream(futures::stream::pending::<std::io::Result<Bytes>>());
     let silent = request("POST", "/obey", Some("application/json"), silent);
-    assert_eq!(answered(&host, silent).await.0, 408);
+    assert_eq!(respond(&host, silent).await.0, 408);
     assert_eq!(begun.elapsed(), DEADLINE + Duration::from_secs(2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_share_a_memory() {
+async fn bodies_share_a_memory_budget() {
     let host = host();
     let stuck = || {
         let begun = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b' '; LIMIT]))]);
         let body = Body::from_stream(begun.chain(futures::stream::pending()));
         host.respond(request("POST", "/obey", Some("application/json"), body))
     };
-    // Four that never end have all of it; the fifth request waits as long as they may.
+    // Four bodies that never end use the whole budget; the fifth request waits until their deadline.
     let mut four = Box::pin(futures::future::join_all((0..4).map(|_| stuck())));
     assert!(futures::poll!(&mut four).is_pending());
     let begun = Instant::now();
     tokio::time::advance(Duration::from_secs(1)).await;
-    let mut fifth = Box::pin(host.respond(asked("x")));
+    let mut fifth = Box::pin(host.respond(admission_request("x")));
     assert!(futures::poll!(&mut fifth).is_pending());
     let (four, fifth) = tokio::join!(four, fifth);
     assert!(four.iter().all(|reply| reply.status().as_u16() == 408));

@@ -1,7 +1,7 @@
-//! A stand-in for the Deployment controller and the kubelets: each replica of a Deployment is a process on this host.
+//! A replacement for the Deployment controller and the kubelets: each replica of a Deployment is a process on this host.
 //!
-//! In: Deployments of kube-system. Out: processes with their flags and accounts, and the status that `kubectl rollout status` waits for.
-//! Replicas of one Deployment have the same port, at loopback addresses of their own.
+//! Input: Deployments of kube-system. Output: processes with their flags and accounts, and the status that `kubectl rollout status` waits
+//! for. Replicas of one Deployment have the same port, at loopback addresses of their own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,36 +41,36 @@ impl Kubelet {
         }
     }
 
-    /// Who has signed the simulated Azure's certificate.
+    /// Returns the file of the certificate authority of the simulated Azure.
     pub(super) fn ca_file(&self) -> &Path {
         &self.ca_file
     }
 
-    /// The processes of a Deployment.
+    /// Returns the processes of a Deployment.
     pub(super) fn replicas(&self, deployment: &str) -> &[Manager] {
         self.running.get(deployment).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Ends a replica as if its pod was deleted; the next look starts another one.
+    /// Ends a replica as if its pod was deleted. The next `sync` starts another.
     pub(super) async fn delete_pod(&mut self, deployment: &str, index: usize) {
         let replica = self.running.get_mut(deployment).expect("replicas").remove(index);
         replica.stop().await;
     }
 
-    /// One look at all Deployments.
+    /// Reconciles the processes with all Deployments.
     pub(super) async fn sync(&mut self, plane: &ControlPlane) {
-        let wanted = self.deployments.list(&Default::default()).await.expect("Deployments").items;
-        let names: BTreeSet<String> = wanted.iter().filter_map(|one| one.metadata.name.clone()).collect();
-        for gone in self.running.keys().filter(|name| !names.contains(*name)).cloned().collect::<Vec<_>>() {
-            self.scale(&gone, 0).await;
-            self.running.remove(&gone);
+        let deployments = self.deployments.list(&Default::default()).await.expect("Deployments").items;
+        let names: BTreeSet<String> = deployments.iter().filter_map(|deployment| deployment.metadata.name.clone()).collect();
+        for removed in self.running.keys().filter(|name| !names.contains(*name)).cloned().collect::<Vec<_>>() {
+            self.scale(&removed, 0).await;
+            self.running.remove(&removed);
         }
-        for deployment in wanted {
+        for deployment in deployments {
             let name = deployment.metadata.name.clone().expect("a name");
             let replicas = deployment.spec.replicas.unwrap_or(1);
             self.scale(&name, usize::try_from(replicas).expect("a number")).await;
             self.start_missing(plane, &name, &deployment).await;
-            self.tell(&name, &deployment).await;
+            self.write_status(&name, &deployment).await;
         }
     }
 
@@ -90,8 +90,8 @@ impl Kubelet {
             let kubeconfig = plane.powerless_kubeconfig(&account).await;
             let number = self.free_number(name, index);
             let address = format!("--bind-address=127.0.0.{number}");
-            let given = args.iter().filter(|flag| !flag.starts_with("--cloud-config=")).map(String::as_str);
-            let flags: Vec<&str> = given.chain([address.as_str()]).collect();
+            let shared_flags = args.iter().filter(|flag| !flag.starts_with("--cloud-config=")).map(String::as_str);
+            let flags: Vec<&str> = shared_flags.chain([address.as_str()]).collect();
             self.started += 1;
             let log = format!("{name}-{}", self.started);
             let replica = Manager::start_azure(plane, &log, &kubeconfig, (&self.config, &self.ca_file), &flags);
@@ -99,13 +99,13 @@ impl Kubelet {
         }
     }
 
-    /// The last number of a loopback address that no replica of the Deployment has.
+    /// Returns the last number of a loopback address that no replica of the Deployment uses.
     fn free_number(&self, name: &str, index: usize) -> usize {
-        let taken: Vec<&str> = self.replicas(name).iter().map(Manager::host).collect();
-        (1..=index + 1).find(|last| !taken.contains(&format!("127.0.0.{last}").as_str())).unwrap_or(index + 1)
+        let used: Vec<&str> = self.replicas(name).iter().map(Manager::host).collect();
+        (1..=index + 1).find(|last| !used.contains(&format!("127.0.0.{last}").as_str())).unwrap_or(index + 1)
     }
 
-    async fn tell(&self, name: &str, deployment: &Deployment) {
+    async fn write_status(&self, name: &str, deployment: &Deployment) {
         let (all, mut ready) = (self.replicas(name).len(), 0);
         for replica in self.replicas(name) {
             ready += usize::from(replica.is_ready().await);
@@ -114,7 +114,7 @@ impl Kubelet {
             "observedGeneration": deployment.metadata.generation, "replicas": all, "updatedReplicas": all,
             "readyReplicas": ready, "availableReplicas": ready,
         }});
-        // It may have been deleted a moment ago.
+        // The Deployment may have just been deleted.
         let _ = self.deployments.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await;
     }
 }

@@ -1,7 +1,7 @@
-//! What kustomize makes of a kustomization of the guides, for any version of kubectl and of the API server.
+//! Renders a kustomization of the guides as kustomize does, for any version of kubectl and of the API server.
 //!
-//! In: a kustomization beside `manifests/`. Out: the objects of it that this API server serves: accounts, rights and the Deployment, renamed.
-//! `tests/manifests` compares the components with what they change.
+//! Input: a kustomization next to `manifests/`. Output: the renamed accounts, rights and Deployment, which every API server serves.
+//! `tests/manifests` compares the components with their bases.
 
 use std::{fs, path::Path};
 
@@ -16,14 +16,14 @@ fn documents(path: &str) -> Vec<Value> {
     yaml::documents(&fs::read_to_string(path).expect(path)).expect("objects")
 }
 
-/// A List for `kubectl apply`.
+/// Returns a List for `kubectl apply`.
 pub(super) fn rendered(kustomization: &Path) -> Value {
     let kustomization: Value =
         yaml::parse(&fs::read_to_string(kustomization).expect("a kustomization")).expect("a kustomization");
     assert_eq!(kustomization["resources"], json!([RESOURCES]));
     let components = kustomization["components"].as_array().expect("components").iter();
     let components: Vec<&str> = components
-        .map(|one| one.as_str().and_then(|path| path.strip_prefix("../manifests/")).expect("a component"))
+        .map(|path| path.as_str().and_then(|path| path.strip_prefix("../manifests/")).expect("a component"))
         .collect();
     let last = components.last().expect("a component");
     let component = documents(&format!("manifests/{last}/kustomization.yaml")).remove(0);
@@ -53,7 +53,7 @@ fn append(name: &mut Value, suffix: &str) {
     *name = json!(format!("{}{suffix}", name.as_str().expect("a name")));
 }
 
-/// Names, and references to what is renamed too: Kubernetes' own Role is not.
+/// Renames an object and its references to renamed objects. A Role of Kubernetes keeps its name.
 fn rename(object: &mut Value, suffix: &str) {
     append(&mut object["metadata"]["name"], suffix);
     let is_own = |name: &Value| name.as_str().is_some_and(|name| name.contains("cloud-controller-manager"));
@@ -70,8 +70,8 @@ fn deployment(components: &[&str], suffix: &str, labels: &Value) -> Value {
     append(&mut object["metadata"]["name"], suffix);
     append(&mut object["spec"]["template"]["spec"]["serviceAccountName"], suffix);
     for at in ["/metadata/labels", "/spec/selector/matchLabels", "/spec/template/metadata/labels"] {
-        let there = object.pointer_mut(at).and_then(Value::as_object_mut).expect("labels");
-        there.extend(labels.as_object().expect("labels").clone());
+        let pairs = object.pointer_mut(at).and_then(Value::as_object_mut).expect("labels");
+        pairs.extend(labels.as_object().expect("labels").clone());
     }
     object["spec"]["template"]["spec"]["containers"][0]["image"] = json!("your-image:your-tag");
     object

@@ -1,4 +1,4 @@
-//! What the comparison notices and what it does not.
+//! Tests of the comparison of states.
 
 use serde_json::{Value, json};
 
@@ -20,14 +20,14 @@ fn first<'a>(state: &'a mut State, part: &str, name: &str) -> &'a mut Value {
     &mut list(state, part, name)[0]["properties"]
 }
 
-/// The machines of a pool that has some.
+/// Returns the members of a pool with several machines.
 fn members(state: &mut State) -> &mut Vec<Value> {
     let pools = list(state, BALANCER, "backendAddressPools").iter_mut();
     let mut members = pools.filter_map(|pool| pool["properties"]["backendIPConfigurations"].as_array_mut());
     members.find(|members| members.len() > 1).unwrap()
 }
 
-/// Fifty Services of all kinds.
+/// Returns a recorded state with fifty Services of all kinds.
 fn recorded() -> State {
     case("azure-lb/takeover-50").steps[0].after.clone()
 }
@@ -61,10 +61,10 @@ fn every_planted_difference_is_found() {
         }),
     ];
     let expected = recorded();
-    for (what, change) in planted {
+    for (difference, change) in planted {
         let mut found = expected.clone();
         change(&mut found);
-        assert_ne!(differences(&expected, &found), [], "{what}");
-        assert_ne!(differences(&found, &expected), [], "{what}, the other way round");
+        assert_ne!(differences(&expected, &found), [], "{difference}");
+        assert_ne!(differences(&found, &expected), [], "{difference}, in reverse");
     }
 }

@@ -1,4 +1,4 @@
-//! The files decode to what was recorded, and to what we wrote.
+//! The files decode to the recorded cases and to our own.
 
 use crate::golden::{case::Step, corpus::cases};
 
@@ -12,6 +12,6 @@ fn every_case_decodes() {
     let lenient =
         |step: &Step| step.oddities.stale().next().is_some() || !step.oddities.unused_managed_public_ips.is_empty();
     for case in own {
-        assert!(!case.steps.iter().any(lenient), "{}: oddities are what Go leaves behind", case.path);
+        assert!(!case.steps.iter().any(lenient), "{}: oddities are leftovers of Go", case.path);
     }
 }

@@ -1,4 +1,4 @@
-//! The harness tried on itself: what it must notice.
+//! Tests of the harness: the differences that it must find.
 
 mod comparison;
 mod corpus;

@@ -1,4 +1,4 @@
-//! A wrong result is told: the recording says something else than what the manager leaves.
+//! Replays of changed recordings: each difference between recording and result is found.
 
 use serde_json::json;
 
@@ -25,20 +25,20 @@ fn clear_security_rules(step: &mut Step) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_result_is_told() {
+async fn a_wrong_result_is_reported() {
     let changes: [(&str, usize, Change, &str); 7] = [
         ("external-tcp", 0, clear_security_rules, "securityRules"),
         ("external-tcp", 0, |step| outcome(step).load_balancer.ingress.clear(), "its addresses are"),
         ("external-tcp", 0, |step| outcome(step).finalizers.clear(), "its finalizers are"),
-        ("external-tcp", 0, |step| outcome(step).gone = true, "it exists"),
+        ("external-tcp", 0, |step| outcome(step).is_deleted = true, "it exists"),
         ("external-tcp", 0, fail, "it fails, but got an address"),
         ("external-tcp", 1, fail, "it fails without a warning event"),
         ("nsg-missing", 0, |step| step.after.retain(|id, _| !id.contains("/virtualnetworks/")), "virtualNetworks"),
     ];
-    for (name, number, change, told) in changes {
+    for (name, number, change, expected) in changes {
         let mut case = case(&format!("azure-lb/{name}")).clone();
         change(&mut case.steps[number]);
         let findings = replay(&case).await;
-        assert!(findings.iter().any(|finding| finding.contains(told)), "{name}, {told}: {findings:?}");
+        assert!(findings.iter().any(|finding| finding.contains(expected)), "{name}, {expected}: {findings:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Documents in, [`ObservedNetwork`] out.
+//! Builds an [`ObservedNetwork`] from documents.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use cloud_controller_manager::providers::azure::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::cluster::Turn;
+use super::cluster::PlanBatch;
 use crate::golden::case::{Case, State};
 
-/// What the planner looks at.
-pub(super) fn observed(case: &Case, documents: &State, turn: &Turn) -> ObservedNetwork {
-    let group = turn.settings.security_group.as_ref().and_then(|id| documents.get(&id.key()));
+/// Returns the state of Azure that the planner reads.
+pub(super) fn observed(case: &Case, documents: &State, batch: &PlanBatch) -> ObservedNetwork {
+    let group = batch.settings.security_group.as_ref().and_then(|id| documents.get(&id.key()));
     let networks: Vec<Value> = of_type("virtualNetworks", documents);
     let subnets = networks.iter().filter_map(|network| network["properties"]["subnets"].as_array()).flatten();
     let subnets = subnets.map(|subnet| serde_json::from_value::<Subnet>(subnet.clone()).unwrap());
@@ -25,21 +25,21 @@ pub(super) fn observed(case: &Case, documents: &State, turn: &Turn) -> ObservedN
     ObservedNetwork {
         load_balancers: of_type("loadBalancers", documents),
         public_ips: of_type("publicIPAddresses", documents),
-        private_links: private_links(documents, turn),
+        private_links: private_links(documents, batch),
         security_group: group.map(|group| serde_json::from_value(group.clone()).unwrap()),
         subnets: subnets.map(|subnet| (subnet.name.clone().unwrap_or_default().to_lowercase(), subnet)).collect(),
         zones: zones.iter().map(ToString::to_string).collect(),
         vm_sets: vm_sets(documents),
-        namespace_labels: turn.namespaces.clone(),
+        namespace_labels: batch.namespaces.clone(),
         interface_limit_reached: false,
     }
 }
 
-/// All of them, and the groups that are known not to have others.
-fn private_links(documents: &State, turn: &Turn) -> ObservedPrivateLinks {
+/// Returns all private link services, and the resource groups that have no others.
+fn private_links(documents: &State, batch: &PlanBatch) -> ObservedPrivateLinks {
     let services: Vec<PrivateLinkService> = of_type("privateLinkServices", documents);
     let ids = services.iter().filter_map(|link| ResourceId::parse(link.id.as_deref()?).ok()?.parent());
-    let groups = ids.chain([turn.settings.private_link_group.clone()]).collect();
+    let groups = ids.chain([batch.settings.private_link_group.clone()]).collect();
     ObservedPrivateLinks { services, groups }
 }
 
@@ -49,7 +49,7 @@ fn of_type<T: DeserializeOwned>(kind: &str, documents: &State) -> Vec<T> {
     found.map(|document| serde_json::from_value(document.clone()).unwrap()).collect()
 }
 
-/// Scale sets and the availability sets that machines are in.
+/// Returns the names of scale sets, and of availability sets with machines.
 fn vm_sets(documents: &State) -> Vec<String> {
     let scale_sets = documents.values().filter(|document| document["type"] == "Microsoft.Compute/virtualMachineScaleSets");
     let scale_sets = scale_sets.filter_map(|document| document["id"].as_str());

@@ -1,4 +1,4 @@
-//! Services of a case, and what they ask of the planner. Pure.
+//! Services of a case, and their requests to the planner. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +22,11 @@ use serde_json::Value;
 
 use crate::golden::case::{Action, Case, Step};
 
-/// What is to be planned at once.
+/// Input of one plan.
 #[derive(Clone)]
-pub(super) struct Turn {
+pub(super) struct PlanBatch {
     pub(super) settings: LoadBalancerSettings,
-    pub(super) asks: Vec<ServiceRequest>,
+    pub(super) requests: Vec<ServiceRequest>,
     pub(super) others: Vec<Arc<ServiceSpec>>,
     /// Nodes with endpoints of each Service that has an EndpointSlice.
     endpoints: BTreeMap<String, BTreeSet<String>>,
@@ -34,11 +34,11 @@ pub(super) struct Turn {
     pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-impl Turn {
-    /// The pools that Services have for themselves.
+impl PlanBatch {
+    /// Returns the pools that belong to one Service.
     pub(super) fn local_pools(&self) -> LocalPools {
-        let asking = self.asks.iter().filter_map(ServiceRequest::spec);
-        let specs: Vec<&ServiceSpec> = asking.chain(&self.others).map(AsRef::as_ref).collect();
+        let requested = self.requests.iter().filter_map(ServiceRequest::spec);
+        let specs: Vec<&ServiceSpec> = requested.chain(&self.others).map(AsRef::as_ref).collect();
         let nodes = |key: String| {
             let found = self.endpoints.get(&key).map(|nodes| EndpointNodes::of(nodes.iter().map(String::as_str)));
             (key, found.unwrap_or(EndpointNodes::All))
@@ -47,26 +47,26 @@ impl Turn {
         LocalPools::new(specs, &nodes)
     }
 
-    /// The same without what these Services ask for.
+    /// Returns the batch without the requests of these Services.
     pub(super) fn without(&self, keys: &BTreeSet<String>) -> Self {
-        let mut turn = self.clone();
-        turn.asks.retain(|ask| !keys.contains(&ask.identity().key));
-        turn
+        let mut batch = self.clone();
+        batch.requests.retain(|request| !keys.contains(&request.identity().key));
+        batch
     }
 }
 
-/// What the controllers would know.
+/// Cluster state as the controllers see it.
 pub(super) struct Cluster {
     config: Value,
     name: String,
-    /// Those with a load balancer of ours, with the status of the step before.
+    /// Services that the controller serves, with the status of the previous step.
     services: BTreeMap<String, Service>,
     endpoints: BTreeMap<String, BTreeSet<String>>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Cluster {
-    /// Before the first step.
+    /// Returns the state before the first step.
     pub(super) fn new(case: &Case) -> Self {
         let name = case.flags.iter().find_map(|flag| flag.strip_prefix("--cluster-name=")).unwrap_or("kubernetes");
         let namespaces = BTreeMap::from([("default".to_owned(), BTreeMap::new())]);
@@ -74,12 +74,12 @@ impl Cluster {
         Self { config, name, services: BTreeMap::new(), endpoints, namespaces }
     }
 
-    /// Takes note of an action; answers what a Service that goes asks for.
+    /// Applies an action. Returns the request of a Service that is deleted or no longer served.
     pub(super) fn act(&mut self, step: &Step, action: &Action) -> Option<ServiceRequest> {
         match action {
             Action::Apply { service } if is_balanced(&step.services[service]) => {
                 let mut current = step.services[service].clone();
-                current.status = self.services.get(service).and_then(|known| known.status.clone());
+                current.status = self.services.get(service).and_then(|existing| existing.status.clone());
                 self.services.insert(service.clone(), current);
             }
             Action::Apply { service } | Action::Delete { service } => return self.remove(service),
@@ -93,7 +93,7 @@ impl Cluster {
         None
     }
 
-    /// Takes the recorded statuses at the end of the step.
+    /// Applies the recorded statuses at the end of the step.
     pub(super) fn finish(&mut self, step: &Step) {
         for (key, service) in &mut self.services {
             let Some(outcome) = step.outcomes.get(key) else { continue };
@@ -102,17 +102,17 @@ impl Cluster {
         }
     }
 
-    /// All Services that can be read ask.
-    pub(super) fn everybody(&self) -> Turn {
+    /// Returns a batch with a request of each valid Service.
+    pub(super) fn all_services(&self) -> PlanBatch {
         let settings = self.settings();
-        let (mut asks, mut others) = (Vec::new(), Vec::new());
+        let (mut requests, mut others) = (Vec::new(), Vec::new());
         for service in self.services.values() {
             match parse_service(service, &settings) {
-                Ok(spec) => asks.push(ServiceRequest::Ensure(Arc::new(spec))),
+                Ok(spec) => requests.push(ServiceRequest::Ensure(Arc::new(spec))),
                 Err(_) => others.push(Arc::new(parse_leniently(service, &settings))),
             }
         }
-        Turn { settings, asks, others, endpoints: self.endpoints.clone(), namespaces: self.namespaces.clone() }
+        PlanBatch { settings, requests, others, endpoints: self.endpoints.clone(), namespaces: self.namespaces.clone() }
     }
 
     fn settings(&self) -> LoadBalancerSettings {
@@ -120,9 +120,9 @@ impl Cluster {
     }
 
     fn remove(&mut self, key: &str) -> Option<ServiceRequest> {
-        let gone = self.services.remove(key)?;
-        let last = parse_leniently(&gone, &self.settings());
-        Some(ServiceRequest::Delete(identity_of(&gone), Some(Arc::new(last))))
+        let deleted = self.services.remove(key)?;
+        let last = parse_leniently(&deleted, &self.settings());
+        Some(ServiceRequest::Delete(identity_of(&deleted), Some(Arc::new(last))))
     }
 }
 

@@ -1,7 +1,7 @@
-//! The recorded steps planned by the pure core of load balancing alone: no controllers, no requests.
+//! Plans of the recorded steps by the pure core of load balancing alone: without controllers and requests.
 //!
 //! ```text
-//! case ─► cluster (actions to asks) ─► cloud (documents to Observed) ─► printed (whole plans as text)
+//! case ─► cluster (actions to requests) ─► cloud (documents to Observed) ─► printed (whole plans as text)
 //! ```
 //!
 //! Every step begins with the recorded documents of the step before.

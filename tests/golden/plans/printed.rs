@@ -1,6 +1,6 @@
 //! Whole plans as text: the plan at the beginning of each step of each case.
 //!
-//! The files are in `printed`; `UPDATE_PLANS=1` writes them anew. Ids are cut down to what follows `/providers/`.
+//! The files are in `printed`; `UPDATE_PLANS=1` rewrites them. Resource ids start after `/providers/`.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf, sync::Arc};
 
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use super::{
     cloud::observed,
-    cluster::{Cluster, Turn},
+    cluster::{Cluster, PlanBatch},
 };
 use crate::golden::{
     case::{Action, Case, State, Step, state},
@@ -38,7 +38,7 @@ use crate::golden::{
 
 const UPDATE: &str = "UPDATE_PLANS";
 
-/// The cluster in the course of a case, as one process knows it.
+/// Nodes and memory of entry process during a case.
 struct History<'a> {
     case: &'a Case,
     nodes: Vec<Arc<Node>>,
@@ -57,18 +57,18 @@ impl<'a> History<'a> {
         self.memory.note_nodes(nodes.iter().flat_map(internal_addresses).collect());
     }
 
-    fn plan(&self, documents: &State, turn: &Turn) -> WritePlan {
-        let observed = observed(self.case, documents, turn);
+    fn plan(&self, documents: &State, batch: &PlanBatch) -> WritePlan {
+        let observed = observed(self.case, documents, batch);
         let reads = reads(documents, &self.nodes);
-        let group = ResourceId::parse(&turn.settings.group.to_string()).unwrap();
-        let others: Vec<ParsedService> = turn.others.iter().cloned().map(ParsedService::Valid).collect();
+        let group = ResourceId::parse(&batch.settings.group.to_string()).unwrap();
+        let others: Vec<ParsedService> = batch.others.iter().cloned().map(ParsedService::Valid).collect();
         let hosts: Vec<Arc<Node>> = self.nodes.iter().filter(|node| is_host(node)).cloned().collect();
         let pools = PoolInput {
             hosts: Some(&hosts),
             all_nodes: &self.nodes,
             reads: &reads,
             memory: &PoolMemory::default(),
-            local: &turn.local_pools(),
+            local: &batch.local_pools(),
             unfilled: &[],
             deleting: &[],
             group: &group,
@@ -77,7 +77,7 @@ impl<'a> History<'a> {
         };
         let machine_rules = MachineRules {
             are_due: false,
-            services: turn.others.iter().filter(|other| !other.floating_ip).cloned().map(ServiceRequest::Ensure).collect(),
+            services: batch.others.iter().filter(|other| !other.floating_ip).cloned().map(ServiceRequest::Ensure).collect(),
         };
         let input = PlanInput {
             scope: PlanScope::Everything,
@@ -86,11 +86,11 @@ impl<'a> History<'a> {
             held: &BTreeSet::new(),
             network: &NetworkReads { is_complete: true, ..NetworkReads::default() },
             observed: &observed,
-            requests: &turn.asks,
+            requests: &batch.requests,
             others: &others,
             memory: &self.memory,
             pools: &pools,
-            settings: &turn.settings,
+            settings: &batch.settings,
         };
         let plan = match plan(&input) {
             Planned::Plan(plan) => *plan,
@@ -99,15 +99,15 @@ impl<'a> History<'a> {
         writes::requests(&observed, &plan)
     }
 
-    /// The rules of these Services have become as they ask.
-    fn remember(&mut self, step: &Step, turn: &Turn) {
-        let observed = observed(self.case, &step.after, turn);
+    /// Records that the security rules of these requests were applied.
+    fn remember(&mut self, step: &Step, batch: &PlanBatch) {
+        let observed = observed(self.case, &step.after, batch);
         let index = PlanIndex::new(&observed);
-        let behind = |spec: &ServiceSpec| PoolMemberAddresses::default().of_service(spec, &index, &turn.settings);
+        let behind = |spec: &ServiceSpec| PoolMemberAddresses::default().of_service(spec, &index, &batch.settings);
         let present = self.memory.nodes().present.clone();
         let machines = BackendLookup { all_nodes: &present, of_service: &behind };
-        for request in &turn.asks {
-            if let Ok(rules) = self.memory.rules_of_request(request, &index, &machines, &turn.settings) {
+        for request in &batch.requests {
+            if let Ok(rules) = self.memory.rules_of_request(request, &index, &machines, &batch.settings) {
                 let listed = listed_destinations(&observed.security_group);
                 self.memory.record_applied(request, &rules, &listed);
             }
@@ -123,7 +123,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What would be read of the machines in these documents.
+/// Returns the reads of the machines in these documents.
 fn reads(documents: &State, nodes: &[Arc<Node>]) -> PoolReads {
     let machines: Vec<Arc<Machine>> =
         documents.values().filter_map(|document| machine(document, documents)).map(Arc::new).collect();
@@ -132,8 +132,8 @@ fn reads(documents: &State, nodes: &[Arc<Node>]) -> PoolReads {
         let found = machines
             .iter()
             .find(|machine| machine.computer_name.eq_ignore_ascii_case(&name) || machine.name.eq_ignore_ascii_case(&name));
-        let answer = found.cloned().ok_or_else(|| LookupError::NotListed(format!("no machine of {name}")));
-        (name, answer)
+        let result = found.cloned().ok_or_else(|| LookupError::NotListed(format!("no machine of {name}")));
+        (name, result)
     };
     let is_set = |document: &&Value| document["type"] == "Microsoft.Compute/virtualMachineScaleSets";
     let set = |document: &Value| {
@@ -150,9 +150,9 @@ fn reads(documents: &State, nodes: &[Arc<Node>]) -> PoolReads {
 fn machine(document: &Value, documents: &State) -> Option<Machine> {
     let id = ResourceId::parse(text(&document["id"])).ok()?;
     let properties = &document["properties"];
-    let linked = |field: &str| ResourceId::parse(text(&properties[field]["id"])).ok();
+    let id_of = |field: &str| ResourceId::parse(text(&properties[field]["id"])).ok();
     let kind = match text(&document["type"]) {
-        "Microsoft.Compute/virtualMachines" => match (linked("virtualMachineScaleSet"), linked("availabilitySet")) {
+        "Microsoft.Compute/virtualMachines" => match (id_of("virtualMachineScaleSet"), id_of("availabilitySet")) {
             (Some(scale_set), _) => MachineKind::FlexInstance { scale_set },
             (None, Some(set)) => MachineKind::AvailabilitySet { set },
             (None, None) => MachineKind::Standalone,
@@ -184,10 +184,10 @@ fn interfaces(references: &Value, documents: &State) -> Vec<MachineInterface> {
     let of_reference = |reference: &Value| {
         let id = ResourceId::parse(text(&reference["id"])).ok()?;
         let configurations = documents.get(&id.key()).map(|it| list(&it["properties"]["ipConfigurations"]))?;
-        let configuration = |one: &Value| MachineIpConfiguration {
-            primary: one["properties"]["primary"] == true,
-            ipv6: one["properties"]["privateIPAddressVersion"] == "IPv6",
-            private_address: one["properties"]["privateIPAddress"].as_str().map(str::to_owned),
+        let configuration = |entry: &Value| MachineIpConfiguration {
+            primary: entry["properties"]["primary"] == true,
+            ipv6: entry["properties"]["privateIPAddressVersion"] == "IPv6",
+            private_address: entry["properties"]["privateIPAddress"].as_str().map(str::to_owned),
             public_address: None,
         };
         let primary = reference["properties"]["primary"] == true;
@@ -196,7 +196,7 @@ fn interfaces(references: &Value, documents: &State) -> Vec<MachineInterface> {
     list(references).iter().filter_map(of_reference).collect()
 }
 
-/// Without the parts of ids that are the same everywhere.
+/// Removes the common parts of resource ids.
 fn shortened(text: &str) -> String {
     let mut short = String::new();
     let mut rest = text;
@@ -212,13 +212,13 @@ fn shortened(text: &str) -> String {
     short + rest
 }
 
-/// The plan as every page and command prints it.
+/// Returns the plan as pages and commands print it.
 fn text_of(plan: &WritePlan) -> String {
     let parts = vec![("Services", plan.clone())];
     shortened(&print::text(&ClusterPlan { parts, ..ClusterPlan::default() }, false))
 }
 
-/// The plans of a case.
+/// Returns the printed plans of a case.
 fn printed(case: &'static Case) -> String {
     let (mut cluster, mut history) = (Cluster::new(case), History::new(case));
     let mut documents = case.before.clone();
@@ -228,18 +228,18 @@ fn printed(case: &'static Case) -> String {
         for action in &step.actions {
             if matches!(action, Action::Azure) {
                 documents.extend(state(step.azure_put.iter().cloned()));
-                documents.retain(|id, _| !step.azure_delete.iter().any(|gone| gone.eq_ignore_ascii_case(id)));
+                documents.retain(|id, _| !step.azure_delete.iter().any(|deleted| deleted.eq_ignore_ascii_case(id)));
             }
             deletions.extend(cluster.act(step, action));
         }
         if let Some(nodes) = &step.nodes {
             history.take_nodes(nodes);
         }
-        let mut turn = cluster.everybody();
-        turn.asks.extend(deletions);
-        let _ = writeln!(printed, "# {}\n{}", step.name, text_of(&history.plan(&documents, &turn)));
+        let mut batch = cluster.all_services();
+        batch.requests.extend(deletions);
+        let _ = writeln!(printed, "# {}\n{}", step.name, text_of(&history.plan(&documents, &batch)));
         cluster.finish(step);
-        history.remember(step, &turn.without(&step.failing()));
+        history.remember(step, &batch.without(&step.failing()));
         documents = step.after.clone();
     }
     printed
@@ -256,7 +256,7 @@ fn planned_cases() -> impl Iterator<Item = &'static Case> {
 
 #[test]
 fn plans_are_as_printed() {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     let mut files = BTreeSet::new();
     for case in planned_cases() {
         let (found, file) = (printed(case), file(case));
@@ -265,15 +265,15 @@ fn plans_are_as_printed() {
             fs::write(&file, &found).unwrap();
         }
         let expected = fs::read_to_string(&file).unwrap_or_default();
-        if let Some((want, got)) = expected.lines().zip(found.lines()).find(|(want, got)| want != got) {
-            wrong.push(format!("{}\n  printed {want}\n  found   {got}", file.display()));
+        if let Some((old, new)) = expected.lines().zip(found.lines()).find(|(old, new)| old != new) {
+            failures.push(format!("{}\n  expected {old}\n  found    {new}", file.display()));
         } else if expected != found {
-            wrong.push(format!("{} has another length", file.display()));
+            failures.push(format!("{} has a different length", file.display()));
         }
         files.insert(file);
     }
     let printed = fs::read_dir(files.iter().next().unwrap().parent().unwrap()).unwrap();
-    let unknown = printed.map(|entry| entry.unwrap().path()).filter(|path| !files.contains(path));
-    wrong.extend(unknown.map(|path| format!("{} belongs to no case", path.display())));
-    assert!(wrong.is_empty(), "{UPDATE}=1 prints them anew\n{}", wrong.join("\n"));
+    let unused = printed.map(|entry| entry.unwrap().path()).filter(|path| !files.contains(path));
+    failures.extend(unused.map(|path| format!("{} belongs to no case", path.display())));
+    assert!(failures.is_empty(), "{UPDATE}=1 rewrites the files\n{}", failures.join("\n"));
 }

@@ -15,14 +15,14 @@ use crate::{
     status::ControllerStatus,
 };
 
-/// Plans one write for each Service, and records for which it was asked.
+/// Controller that plans one write for each Service, and records the keys of planned Services.
 #[derive(Default)]
 struct Planning {
     delay: Duration,
-    /// Long reasons make long pages.
+    /// Reasons of each write; long ones make long pages.
     reasons: Vec<String>,
     result: Option<CloudResult<WritePlan>>,
-    asked: Mutex<Vec<String>>,
+    planned_keys: Mutex<Vec<String>>,
 }
 
 impl Controller for Planning {
@@ -36,7 +36,7 @@ impl Controller for Planning {
         Box::pin(async move {
             tokio::time::sleep(self.delay).await;
             let ServiceScope::Only(keys) = scope else { panic!("a page plans for some Services") };
-            self.asked.lock().extend(keys.iter().cloned());
+            self.planned_keys.lock().extend(keys.iter().cloned());
             let write = |key: &String| {
                 let write = PlannedWrite::patch("service", "/x".to_owned(), "why", json!({})).on_behalf_of(key);
                 PlannedWrite { reasons: self.reasons.clone(), ..write }
@@ -47,7 +47,7 @@ impl Controller for Planning {
     }
 }
 
-/// Pages of a process that does not lead and has `count` Services.
+/// Returns the pages of a standby with `count` Services.
 fn pages(count: usize, planning: Planning) -> (Planner, Arc<Planning>) {
     let planning = Arc::new(planning);
     (pages_of(count, vec![(SERVICE, Arc::clone(&planning) as Arc<dyn Controller>)]), planning)
@@ -83,15 +83,15 @@ fn of_services(after: Option<String>) -> PlanRequest {
 }
 
 #[test]
-fn sections_are_bounded_and_say_so() {
+fn long_sections_end_with_the_number_of_omitted_lines() {
     assert_eq!(bounded("Routes\n  a\n    b\n"), "Routes\n  a\n    b\n");
     assert_eq!(bounded(&format!("{}\nb\n", "x".repeat(MAX_SECTION))), format!("{}…\nb\n", "x".repeat(MAX_LINE)));
     let long = bounded(&"x\n".repeat(MAX_SECTION));
-    assert!(long.len() < MAX_SECTION + 2 * 1024 + MAX_SECTION && long.ends_with(" more lines are left out\n"));
+    assert!(long.len() < MAX_SECTION + 2 * 1024 + MAX_SECTION && long.ends_with(" more lines are omitted\n"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pages_of_a_standby_plan_for_every_service_once() {
+async fn pages_of_a_standby_cover_every_service_once() {
     let count = MAX_SERVICES * 2 + 30;
     let (planner, planning) = pages(count, Planning { reasons: vec!["x".repeat(30_000)], ..Planning::default() });
     let mut after = None;
@@ -102,12 +102,12 @@ async fn the_pages_of_a_standby_plan_for_every_service_once() {
         after = Some(next.trim().to_owned());
     }
     let expected: Vec<_> = (0..count).map(|number| format!("a/s{number:03}")).collect();
-    assert_eq!(*planning.asked.lock(), expected);
+    assert_eq!(*planning.planned_keys.lock(), expected);
     assert_eq!(planner(of_services(None)).await, planner(of_services(None)).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_shows_the_parts_that_are_asked_for() {
+async fn a_page_shows_the_requested_parts() {
     let (planner, _) = pages(1, Planning { reasons: vec!["why".to_owned()], ..Planning::default() });
     let request = |kind| PlanRequest::Cluster { kind, after: None };
     let all = planner(request(None)).await.unwrap();
@@ -142,22 +142,22 @@ async fn a_slow_part_does_not_hide_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_plan_of_the_cluster_is_made_at_a_time() {
+async fn cluster_plans_are_made_one_at_a_time() {
     let (planner, _) = pages(1, Planning { delay: Duration::from_secs(5), ..Planning::default() });
     let first = async { planner(of_services(None)).await.unwrap() };
     let others = async {
         let refusal = planner(of_services(None)).await;
-        // The plan for one Service costs little.
+        // The plan for one Service is not limited.
         planner(PlanRequest::Service("a/s000".to_owned())).await.unwrap();
         refusal
     };
     let (text, refusal) = tokio::join!(first, others);
     assert_eq!(refusal.map_err(|error| error.code), Err(503));
-    assert_eq!(planner(of_services(None)).await.unwrap(), text, "the first is over");
+    assert_eq!(planner(of_services(None)).await.unwrap(), text, "the first plan has ended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_tells_refusals_from_what_could_not_be_read() {
+async fn status_distinguishes_refusals_from_failed_reads() {
     let refused = WritePlan { refused: ["Service a/s000: no such protocol".to_owned()].into(), ..WritePlan::default() };
     for (result, delay, code, part) in [
         (Ok(refused), 0, 422, "  refused: Service a/s000: no such protocol\n"),

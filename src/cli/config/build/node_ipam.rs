@@ -1,11 +1,11 @@
-//! What the flags say of pod CIDRs.
+//! Flags about pod CIDRs.
 
 use ipnet::IpNet;
 
 use super::OptionsBuilder;
 use crate::cli::{
     controllers,
-    flags::{TypedFlag, cloud, controllers as pace, provider_config},
+    flags::{TypedFlag, cloud, controllers as controller_flags, provider_config},
     value::FlagValue,
 };
 use crate::cloud_provider::config::ClusterNetworks;
@@ -14,25 +14,26 @@ use crate::controllers::route::config::NodeMaskSizes;
 use crate::flags::quoted;
 
 impl OptionsBuilder {
-    /// Returns `true` if two CIDRs have one family.
-    pub(super) fn are_of_one_family(cidrs: &[IpNet]) -> bool {
+    /// Returns `true` if at least two CIDRs are of the same IP family.
+    pub(super) fn share_ip_family(cidrs: &[IpNet]) -> bool {
         let ipv4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
         ipv4 > 1 || cidrs.len() - ipv4 > 1
     }
 
-    /// Returns the prefixes that limit new routes: those that `ipam` allocates, or those on the command line.
+    /// Returns the prefix lengths that limit new routes: those that `ipam` allocates, or those on the command line.
     pub(super) fn node_masks(&self, ipam: &NodeIpamConfig) -> NodeMaskSizes {
-        let is_known = |flag: &TypedFlag<i32>| ipam.has_fixed_masks() || self.arguments.is_given(&flag.spec);
+        let is_fixed = |flag: &TypedFlag<i32>| ipam.has_fixed_masks() || self.arguments.is_given(&flag.spec);
         NodeMaskSizes {
-            ipv4: is_known(&cloud::NODE_CIDR_MASK_SIZE_IPV4).then_some(ipam.mask_ipv4),
-            ipv6: is_known(&cloud::NODE_CIDR_MASK_SIZE_IPV6).then_some(ipam.mask_ipv6),
+            ipv4: is_fixed(&cloud::NODE_CIDR_MASK_SIZE_IPV4).then_some(ipam.mask_ipv4),
+            ipv6: is_fixed(&cloud::NODE_CIDR_MASK_SIZE_IPV6).then_some(ipam.mask_ipv6),
         }
     }
 
-    /// Upstream judges most of these flags only when pod CIDRs are allocated; so do we.
+    /// Builds the configuration of node-ipam. As upstream, most flags are checked only if pod CIDRs are allocated.
     pub(super) fn node_ipam(&mut self) -> NodeIpamConfig {
-        let is_selected =
-            controllers::select(&self.read(&pace::CONTROLLERS)).enabled.contains(controllers::NODE_IPAM.canonical);
+        let is_selected = controllers::select(&self.read(&controller_flags::CONTROLLERS))
+            .enabled
+            .contains(controllers::NODE_IPAM.canonical);
         let enabled = is_selected && self.read(&cloud::ALLOCATE_NODE_CIDRS);
         let config = NodeIpamConfig {
             enabled,
@@ -49,7 +50,7 @@ impl OptionsBuilder {
         config
     }
 
-    /// What is wrong with the flags is reported with the configuration of node-ipam.
+    /// Reads the networks of the cluster without invalid entries, which the configuration of node-ipam reports.
     pub(super) fn networks(&self) -> ClusterNetworks {
         let services = self.read(&cloud::SERVICE_CLUSTER_IP_RANGE);
         let services = services.split(',').filter_map(|item| item.trim().parse().ok());
@@ -62,25 +63,25 @@ impl OptionsBuilder {
             self.refuse(
                 flag,
                 "",
-                "want one CIDR, or one per IP family: --allocate-node-cidrs gives nodes their pod CIDRs out of it",
+                "expected one CIDR, or one per IP family: --allocate-node-cidrs allocates the pod CIDRs of nodes from it",
             );
         }
-        // With routes this is told already.
-        if Self::are_of_one_family(cidrs) && !self.read(&cloud::CONFIGURE_CLOUD_ROUTES) {
-            self.refuse(flag, &cidrs.to_vec().print(), "want at most one CIDR per IP family");
+        // With routes, `cloud` has reported this.
+        if Self::share_ip_family(cidrs) && !self.read(&cloud::CONFIGURE_CLOUD_ROUTES) {
+            self.refuse(flag, &cidrs.to_vec().print(), "expected at most one CIDR per IP family");
         }
     }
 
     fn cidr_allocator(&mut self, enabled: bool) -> CidrAllocatorType {
         let text = self.read(&cloud::CIDR_ALLOCATOR_TYPE);
-        let known = CidrAllocatorType::parse(&text);
-        if enabled && known.is_none() {
-            self.refuse(&cloud::CIDR_ALLOCATOR_TYPE, &text, "want RangeAllocator or CloudAllocator");
+        let allocator = CidrAllocatorType::parse(&text);
+        if enabled && allocator.is_none() {
+            self.refuse(&cloud::CIDR_ALLOCATOR_TYPE, &text, "expected RangeAllocator or CloudAllocator");
         }
-        known.unwrap_or_default()
+        allocator.unwrap_or_default()
     }
 
-    /// Zero means the default. Whether it fits `--cluster-cidr` is told when the controller is built.
+    /// Reads a prefix length; 0 selects the default. The controller checks that it fits `--cluster-cidr`.
     fn mask(&mut self, flag: &TypedFlag<i32>, default: u8, longest: i32) -> u8 {
         match self.number(flag, 0, longest) {
             0 => default,
@@ -93,17 +94,21 @@ impl OptionsBuilder {
         let text = self.read(flag);
         let items: Vec<_> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
         if items.len() > 2 {
-            self.refuse(flag, &text, "want at most two CIDRs, one per IP family");
+            self.refuse(flag, &text, "expected at most two CIDRs, one per IP family");
         }
-        let (good, bad): (Vec<_>, Vec<_>) =
+        let (valid, invalid): (Vec<_>, Vec<_>) =
             items.iter().map(|item| item.parse::<IpNet>().map_err(|_| item)).partition(Result::is_ok);
-        for item in bad.into_iter().filter_map(Result::err) {
+        for item in invalid.into_iter().filter_map(Result::err) {
             let effect = if enabled { ": nodes may get its addresses" } else { "" };
-            self.notices.push(format!("{} in --{} is no CIDR and is ignored{effect}", quoted(item), flag.spec.name));
+            self.notices.push(format!(
+                "{} in --{} is not a valid CIDR and is ignored{effect}",
+                quoted(item),
+                flag.spec.name
+            ));
         }
-        let cidrs: Vec<IpNet> = good.into_iter().flatten().collect();
-        if enabled && items.len() == 2 && Self::are_of_one_family(&cidrs) {
-            self.refuse(flag, &text, "want at most one CIDR per IP family");
+        let cidrs: Vec<IpNet> = valid.into_iter().flatten().collect();
+        if enabled && items.len() == 2 && Self::share_ip_family(&cidrs) {
+            self.refuse(flag, &text, "expected at most one CIDR per IP family");
         }
         cidrs
     }

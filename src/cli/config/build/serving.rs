@@ -1,4 +1,4 @@
-//! What the flags say of the secure port.
+//! Flags of the secure port.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,12 @@ use crate::cli::{
     value::FlagValue,
 };
 use crate::serving::config::{
-    DelegatedAuthenticationConfig, DelegatedAuthorizationConfig, RequestHeaderNames, SecureServingConfig, TlsMinVersion,
+    DEFAULT_HTTP2_STREAMS, DelegatedAuthenticationConfig, DelegatedAuthorizationConfig, RequestHeaderNames,
+    SecureServingConfig, TlsMinVersion,
 };
 
 impl OptionsBuilder {
-    /// Upstream judges the server's flags only when there is a server; so do we, the port apart.
+    /// Builds the configuration of the secure port. As upstream, flags other than the port are checked only if there is a server.
     pub(super) fn serving_if_any(&mut self, gates: &FeatureGates) -> SecureServingConfig {
         let port = self.number(&secure::SECURE_PORT, 0, i32::from(u16::MAX));
         let (errors, notices) = (self.errors.len(), self.notices.len());
@@ -42,7 +43,7 @@ impl OptionsBuilder {
             tls_curve_preferences: self.curves(&secure::TLS_CURVE_PREFERENCES),
             tls_sni_cert_key: self.read(&secure::TLS_SNI_CERT_KEY),
             http2_max_streams: match self.number(&secure::HTTP2_MAX_STREAMS, 0, i32::MAX) {
-                0 => 100,
+                0 => DEFAULT_HTTP2_STREAMS,
                 streams => streams,
             },
             disable_http2: self.read(&secure::DISABLE_HTTP2),
@@ -69,19 +70,19 @@ impl OptionsBuilder {
     }
 
     pub(super) fn cipher_suites(&mut self, flag: &TypedFlag<Vec<String>>) -> Vec<String> {
-        let given = self.read(flag);
+        let names = self.read(flag);
         let mut offered = Vec::new();
-        for name in &given {
+        for name in &names {
             match tls::current_name(name.trim()) {
                 name if tls::OFFERED.contains(&name) => offered.push(name.to_owned()),
                 name if tls::WEAK.contains(&name) => {
-                    self.notices.push(format!("cipher suite {name} is too weak and left out"));
+                    self.notices.push(format!("cipher suite {name} is too weak and is not offered"));
                 }
-                _ => self.refuse(flag, name, &format!("want names out of {}", tls::OFFERED.join(", "))),
+                _ => self.refuse(flag, name, &format!("expected names from {}", tls::OFFERED.join(", "))),
             }
         }
-        if offered.is_empty() && !given.is_empty() {
-            self.refuse(flag, &given.print(), "no suite is left that this server offers");
+        if offered.is_empty() && !names.is_empty() {
+            self.refuse(flag, &names.print(), "this server offers none of these suites");
         }
         offered
     }
@@ -89,19 +90,19 @@ impl OptionsBuilder {
     pub(super) fn min_version(&mut self, flag: &TypedFlag<String>) -> TlsMinVersion {
         let name = self.read(flag);
         TlsMinVersion::parse(&name).unwrap_or_else(|| {
-            let accepted = "want VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
+            let accepted = "expected VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
             self.refuse(flag, &name, accepted);
             TlsMinVersion::Tls12
         })
     }
 
     pub(super) fn curves(&mut self, flag: &TypedFlag<Vec<i32>>) -> Vec<i32> {
-        let given = self.read(flag);
-        for id in given.iter().filter(|id| !tls::CURVES.iter().any(|(known, _)| known == *id)) {
-            let known: Vec<_> = tls::CURVES.iter().map(|(id, name)| format!("{id} ({name})")).collect();
-            self.refuse(flag, &id.to_string(), &format!("want numbers out of {}", known.join(", ")));
+        let ids = self.read(flag);
+        for id in ids.iter().filter(|id| !tls::CURVES.iter().any(|(curve, _)| curve == *id)) {
+            let supported: Vec<_> = tls::CURVES.iter().map(|(id, name)| format!("{id} ({name})")).collect();
+            self.refuse(flag, &id.to_string(), &format!("expected numbers from {}", supported.join(", ")));
         }
-        given
+        ids
     }
 
     fn authentication(&mut self) -> DelegatedAuthenticationConfig {
@@ -117,7 +118,7 @@ impl OptionsBuilder {
         }
     }
 
-    /// The names count together with the proxies' authorities: without those the ConfigMap says everything.
+    /// Reads the names of headers and proxies. Without a file of certificate authorities of proxies, the ConfigMap has the names.
     fn request_header(&self, has_authorities: bool) -> RequestHeaderNames {
         if !has_authorities {
             return RequestHeaderNames::default();

@@ -1,4 +1,4 @@
-//! What the flags say of the webhook port.
+//! Flags of the webhook port.
 
 use super::{OptionsBuilder, path};
 use crate::cli::{
@@ -11,20 +11,22 @@ use crate::serving::config::{SecureServingConfig, WebhookServiceName, WebhookSer
 const PAIR: &str = "cloud-controller-manager-webhook";
 
 impl OptionsBuilder {
-    /// The port, if any webhook is wanted. Its flags are judged only then, as those of the secure port.
+    /// Builds the configuration of the webhook port; `None` if no webhook is served.
+    ///
+    /// As for the secure port, flags other than the port are checked only if the server runs.
     pub(super) fn webhooks_if_any(&mut self, gates: &FeatureGates) -> Option<WebhookServingConfig> {
         let names = self.read(&webhooks::WEBHOOKS);
         let port: u16 = self.number(&webhooks::SECURE_PORT, 0, i32::from(u16::MAX));
-        let is_wanted = names.iter().any(|name| !name.trim().is_empty());
-        if is_wanted && !gates.enabled(feature_gates::WEBHOOKS) {
+        let is_requested = names.iter().any(|name| !name.trim().is_empty());
+        if is_requested && !gates.enabled(feature_gates::WEBHOOKS) {
             let gate = feature_gates::WEBHOOKS;
             self.notices.push(format!("--webhooks has no effect: it needs --feature-gates={gate}=true"));
         }
-        if !is_wanted || port == 0 || !gates.enabled(feature_gates::WEBHOOKS) {
+        if !is_requested || port == 0 || !gates.enabled(feature_gates::WEBHOOKS) {
             return None;
         }
         if self.read(&webhooks::SECURE_PORT) == self.read(&secure::SECURE_PORT) {
-            self.errors.push("--webhook-secure-port, --secure-port: they are the same; give two ports".to_owned());
+            self.errors.push("--webhook-secure-port, --secure-port: the ports are the same; give two ports".to_owned());
         }
         let service = self.webhook_service();
         let secure = self.webhook_port(port, &service);
@@ -47,7 +49,6 @@ impl OptionsBuilder {
             tls_curve_preferences: self.curves(&webhooks::TLS_CURVE_PREFERENCES),
             tls_sni_cert_key: self.read(&webhooks::TLS_SNI_CERT_KEY),
             disable_http2: self.read(&webhooks::DISABLE_HTTP2),
-            http2_max_streams: 100,
             ..SecureServingConfig::default()
         }
     }
@@ -55,7 +56,7 @@ impl OptionsBuilder {
     fn webhook_service(&mut self) -> WebhookServiceName {
         let text = self.read(&webhooks::SERVICE);
         WebhookServiceName::parse(&text).unwrap_or_else(|| {
-            self.refuse(&webhooks::SERVICE, &text, "want namespace/name");
+            self.refuse(&webhooks::SERVICE, &text, "expected namespace/name");
             WebhookServiceName { namespace: String::new(), name: String::new() }
         })
     }
@@ -65,15 +66,15 @@ impl OptionsBuilder {
         let names: Vec<String> = names.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
         if !names.is_empty() && port.tls_cert_file.is_some() {
             self.errors.push(
-                "--webhook-configurations, --webhook-tls-cert-file: only the authority of a self-made certificate is written; \
-                 write that of your own where you make it"
+                "--webhook-configurations, --webhook-tls-cert-file: only the authority of a generated certificate is written; \
+                 write the authority of your own certificate yourself"
                     .to_owned(),
             );
         }
-        let is_known =
+        let is_valid =
             |name: &&String| !matches!(name.split_once('/'), Some((kind, _)) if !["mutating", "validating"].contains(&kind));
-        if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
-            self.refuse(&webhooks::CONFIGURATIONS, unknown, "want name, validating/name or mutating/name");
+        if let Some(invalid) = names.iter().find(|name| !is_valid(name)) {
+            self.refuse(&webhooks::CONFIGURATIONS, invalid, "expected name, validating/name or mutating/name");
         }
         names
     }

@@ -1,4 +1,4 @@
-//! Who holds what: upstream's cases (`range_allocator_test.go`, `cloud_cidr_allocator_test.go`) and random histories.
+//! Allocations of Nodes: upstream's cases (`range_allocator_test.go`, `cloud_cidr_allocator_test.go`) and random histories.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ fn reserve(allocations: &mut Allocations, uid: &str, prefixes: &[u8]) -> Result<
 }
 
 #[test]
-fn what_services_and_nodes_have_is_not_given_out() {
+fn cidrs_of_services_and_nodes_are_not_allocated() {
     for (clusters, services, allocated, prefixes, expected) in [
         (&[("127.123.234.0/24", 30)][..], &["127.123.234.0/26"][..], &[][..], &[30][..], "127.123.234.64/30"),
         (
@@ -86,7 +86,7 @@ fn what_services_and_nodes_have_is_not_given_out() {
 
 /// Upstream: `TestReleaseCIDRSuccess`, `TestNodeDeletionReleaseCIDR`.
 #[test]
-fn what_comes_back_is_given_out_again() {
+fn released_blocks_are_allocated_again() {
     let all = ["127.123.234.0/30", "127.123.234.4/30", "127.123.234.8/30", "127.123.234.12/30"];
     let mut full = cluster(&[("127.123.234.0/28", 30)], &[]);
     for cidr in all {
@@ -105,7 +105,7 @@ fn what_comes_back_is_given_out_again() {
         assert!(recycling.release("node0"));
     }
 
-    // One that is there, deleted or not, keeps its block.
+    // A Node keeps its block until it is released.
     for (is_there, expected) in [(true, "10.10.1.0/24"), (false, "10.10.0.0/24")] {
         let mut allocations = cluster(&[("10.10.0.0/16", 24)], &[]);
         allocations.observe("node0", &texts(&["10.10.0.0/24"])).unwrap();
@@ -115,7 +115,7 @@ fn what_comes_back_is_given_out_again() {
 }
 
 #[test]
-fn who_is_left_without_one_family_gets_nothing_of_the_other() {
+fn node_gets_blocks_of_all_families_or_none() {
     for clusters in
         [&[("10.10.0.0/22", 24), ("127.123.234.0/30", 30)][..], &[("127.123.234.0/30", 30), ("10.10.0.0/22", 24)]]
     {
@@ -134,20 +134,20 @@ fn who_is_left_without_one_family_gets_nothing_of_the_other() {
 }
 
 #[test]
-fn a_node_keeps_its_blocks_until_they_are_refused_or_it_is_gone() {
+fn a_node_keeps_its_blocks_until_a_refusal_or_its_deletion() {
     let mut allocations = cluster(&[("10.0.0.0/23", 24)], &[]);
     let first = reserve(&mut allocations, "a", &[24]).unwrap();
-    assert_eq!(reserve(&mut allocations, "a", &[24]).unwrap(), first, "asked again after silence");
+    assert_eq!(reserve(&mut allocations, "a", &[24]).unwrap(), first, "requested again without a response");
     assert!(allocations.withdraw("a") && !allocations.withdraw("a"));
     let second = reserve(&mut allocations, "a", &[24]).unwrap();
     assert_ne!(second, first);
     allocations.confirm("a");
-    assert!(!allocations.withdraw("a"), "it is there");
+    assert!(!allocations.withdraw("a"), "the Node has it");
     assert!(allocations.release("a") && !allocations.release("a"));
 }
 
 #[test]
-fn a_node_that_others_gave_cidrs_gives_ours_back() {
+fn cidrs_from_another_allocator_release_ours() {
     let mut allocations = cluster(&[("10.0.0.0/22", 24)], &[]);
     reserve(&mut allocations, "a", &[24]).unwrap();
     assert_eq!(allocations.observe("a", &texts(&["10.0.2.0/24"])), Ok(true));
@@ -159,7 +159,7 @@ fn a_node_that_others_gave_cidrs_gives_ours_back() {
 }
 
 #[test]
-fn what_cannot_be_taken_in_is_told() {
+fn invalid_pod_cidrs_are_reported_once() {
     let mut allocations = cluster(&[("10.0.0.0/16", 24)], &[]);
     for (cidrs, expected) in [
         (&["nonsense"][..], ForeignCidrError::Garbage("nonsense".into())),
@@ -168,13 +168,13 @@ fn what_cannot_be_taken_in_is_told() {
     ] {
         let uid = cidrs.join(",");
         assert_eq!(allocations.observe(&uid, &texts(cidrs)), Err(expected));
-        assert_eq!(allocations.observe(&uid, &texts(cidrs)), Ok(false), "told once");
+        assert_eq!(allocations.observe(&uid, &texts(cidrs)), Ok(false), "reported once");
     }
     assert_eq!(reserve(&mut allocations, "new", &[24]).unwrap(), "10.0.0.0/24");
     assert_eq!(
         reserve(&mut allocations, "newer", &[24]).unwrap(),
         "10.0.2.0/24",
-        "10.0.1.0/24 is somebody's, though with a stranger"
+        "10.0.1.0/24 is recorded, although its Node also has an invalid CIDR"
     );
 }
 
@@ -186,7 +186,7 @@ fn the_order_of_a_nodes_families_does_not_matter() {
 }
 
 #[test]
-fn finer_blocks_forget_neither_services_nor_other_nodes() {
+fn finer_units_keep_services_and_other_nodes() {
     let mut allocations = cluster(&[("10.0.0.0/20", 24)], &["10.0.1.0/24"]);
     for (uid, prefix, expected) in [
         ("a", 24, "10.0.0.0/24"),
@@ -204,14 +204,14 @@ fn finer_blocks_forget_neither_services_nor_other_nodes() {
 /// Upstream: `TestUpdateSubnetMaskSize`: only a longer prefix makes the units finer.
 #[test]
 fn units_are_as_long_as_the_longest_prefix() {
-    for (cidr, unit, asked, expected) in
+    for (cidr, unit, requested, expected) in
         [("127.123.234.0/30", 32, 32, 32), ("127.123.234.0/30", 31, 32, 32), ("127.123.234.0/30", 31, 30, 31)]
     {
         let mut allocations = cluster(&[(cidr, unit)], &[]);
-        reserve(&mut allocations, "n", &[asked]).unwrap();
+        reserve(&mut allocations, "n", &[requested]).unwrap();
         let prefix = net(cidr).prefix_len();
-        assert_eq!(allocations.usage()[0].2, 1 << (expected - prefix), "{cidr} {unit} {asked}");
-        assert_eq!(allocations.usage()[0].1, 1 << (expected - asked));
+        assert_eq!(allocations.usage()[0].2, 1 << (expected - prefix), "{cidr} {unit} {requested}");
+        assert_eq!(allocations.usage()[0].1, 1 << (expected - requested));
     }
 }
 
@@ -226,17 +226,17 @@ fn sizes_that_do_not_fit_the_cluster_are_refused() {
         let mut allocations = cluster(&clusters, &[]);
         assert!(matches!(reserve(&mut allocations, "a", &prefixes), Err(AllocationError::Prefix(_))), "{prefixes:?}");
         assert_eq!(allocations.usage().iter().map(|(_, allocated, _)| allocated).sum::<usize>(), 0);
-        assert!(reserve(&mut allocations, "a", &[25, 64]).is_ok(), "nothing of the refused ones is left");
+        assert!(reserve(&mut allocations, "a", &[25, 64]).is_ok(), "the refused reservation left no blocks");
     }
 }
 
 #[test]
-fn no_cidr_twice_whatever_happens() {
+fn no_cidr_is_allocated_twice_in_random_histories() {
     for seed in 0..300 {
         let mut random = SmallRng::seed_from_u64(seed);
         let mixed = random.random_bool(0.5);
         let mut allocations = cluster(&[("10.0.0.0/20", 24), ("fd00::/52", 64)], &["10.0.4.0/22", "fd00:0:0:0f00::/56"]);
-        // What is there in the end, whoever knows of it.
+        // CIDRs that Nodes have, whether or not the allocations have recorded them.
         let mut nodes: HashMap<String, Vec<IpNet>> = HashMap::new();
         for step in 0..200 {
             let uid = random.random_range(0..30).to_string();
@@ -247,7 +247,7 @@ fn no_cidr_twice_whatever_happens() {
                     assert_free(&cidrs, &nodes, (seed, step));
                     match random.random_range(0..4) {
                         0 => drop(allocations.withdraw(&uid)),
-                        // Nobody tells that it was written.
+                        // The write is not reported to the allocations.
                         1 => drop(nodes.insert(uid, cidrs)),
                         _ => {
                             allocations.confirm(&uid);
@@ -260,7 +260,7 @@ fn no_cidr_twice_whatever_happens() {
                     allocations.release(&uid);
                 }
                 8 => {
-                    // A new leader starts from what Nodes have.
+                    // A new leader starts with the CIDRs of the Nodes.
                     allocations = cluster(&[("10.0.0.0/20", 24), ("fd00::/52", 64)], &["10.0.4.0/22", "fd00:0:0:0f00::/56"]);
                     for (uid, cidrs) in &nodes {
                         allocations.observe(uid, &cidrs.iter().map(IpNet::to_string).collect::<Vec<_>>()).unwrap();

@@ -48,7 +48,7 @@ fn shorter_prefixes_take_aligned_runs() {
 }
 
 #[test]
-fn finer_units_keep_what_is_taken() {
+fn finer_units_keep_allocations() {
     let table = [
         ("127.123.234.0/30", 31, 32, "127.123.234.0/31", [1, 1, 0, 0]),
         ("beef:1234::/30", 31, 32, "beef:1236::/31", [0, 0, 1, 1]),
@@ -58,7 +58,7 @@ fn finer_units_keep_what_is_taken() {
         coarse.occupy(&net(allocated));
         let finer = coarse.in_units_of(finer, [&net(allocated)]).unwrap();
         assert_eq!((finer.holders.as_slice(), finer.allocated), (&expected[..], 2), "{cluster}");
-        assert_eq!(finer.counts, coarse.counts, "nothing was given out");
+        assert_eq!(finer.counts, coarse.counts, "nothing was allocated");
     }
 }
 
@@ -85,7 +85,7 @@ fn units_are_numbered_from_the_start_of_the_cluster() {
 }
 
 #[test]
-fn which_units_a_cidr_touches() {
+fn cidr_overlaps_the_units_in_its_range() {
     let table: &[(&str, u8, &str, Option<Range<usize>>)] = &[
         ("127.0.0.0/8", 16, "127.0.0.0/8", Some(0..256)),
         ("127.0.0.0/8", 16, "127.0.0.0/2", Some(0..256)),
@@ -112,7 +112,7 @@ fn which_units_a_cidr_touches() {
 }
 
 #[test]
-fn a_unit_is_free_when_its_last_holder_is_gone() {
+fn a_unit_is_free_after_its_last_holder_releases_it() {
     let mut set = set("10.42.0.0/16", 24);
     for (cidr, occupies, allocated) in [
         ("10.42.5.0/24", true, 1),
@@ -135,7 +135,7 @@ fn a_unit_is_free_when_its_last_holder_is_gone() {
 }
 
 #[test]
-fn what_can_be_kept_track_of() {
+fn sets_with_too_many_units_are_refused() {
     for (cluster, unit, is_accepted) in [
         ("127.0.0.0/8", 32, true),
         ("0.0.0.0/0", 24, true),
@@ -151,7 +151,7 @@ fn what_can_be_kept_track_of() {
 }
 
 #[test]
-fn all_blocks_come_again_in_their_order() {
+fn released_blocks_are_allocated_in_order() {
     for cluster in ["127.123.0.0/16", "beef::/16"] {
         let mut set = set(cluster, 24);
         let mut all = || std::iter::from_fn(|| next(&mut set, 24)).collect::<Vec<_>>();
@@ -159,7 +159,7 @@ fn all_blocks_come_again_in_their_order() {
         assert_eq!((first.len(), all().len()), (256, 0), "{cluster}");
         first.iter().for_each(|block| set.release(&net(block)));
         assert_eq!(std::iter::from_fn(|| next(&mut set, 24)).collect::<Vec<_>>(), first);
-        // The second half is somebody's, the first of it twice.
+        // The second half is occupied, its first block twice.
         first.iter().for_each(|block| set.release(&net(block)));
         first[128..].iter().chain([&first[128]]).for_each(|block| set.occupy(&net(block)));
         assert_eq!(std::iter::from_fn(|| next(&mut set, 24)).collect::<Vec<_>>(), first[..128]);
@@ -167,7 +167,7 @@ fn all_blocks_come_again_in_their_order() {
 }
 
 #[test]
-fn a_block_that_comes_back_rests_until_the_search_wraps() {
+fn a_released_block_is_not_reused_until_the_search_wraps() {
     let mut set = set("10.0.0.0/22", 24);
     assert_eq!(next(&mut set, 24).as_deref(), Some("10.0.0.0/24"));
     set.release(&net("10.0.0.0/24"));
@@ -185,13 +185,13 @@ fn whole_clusters_are_counted_by_their_units() {
         while set.allocate(prefix).is_some() {}
         assert_eq!(
             (set.allocated, set.take_counts()),
-            (units, UnitCounts { allocated: units as u64, returned: 0 }),
+            (units, UnitCounts { allocated: units as u64, released: 0 }),
             "{cluster}"
         );
         set.release(&net(cluster));
-        assert_eq!((set.allocated, set.take_counts()), (0, UnitCounts { allocated: 0, returned: units as u64 }));
+        assert_eq!((set.allocated, set.take_counts()), (0, UnitCounts { allocated: 0, released: units as u64 }));
         set.occupy(&net(cluster));
-        assert_eq!((set.allocated, set.take_counts()), (units, UnitCounts { allocated: units as u64, returned: 0 }));
+        assert_eq!((set.allocated, set.take_counts()), (units, UnitCounts { allocated: units as u64, released: 0 }));
     }
     let mut half = set("10.0.0.0/16", 24);
     half.occupy(&net("10.0.0.0/17"));
@@ -200,33 +200,33 @@ fn whole_clusters_are_counted_by_their_units() {
 }
 
 #[test]
-fn no_block_is_given_out_while_anybody_holds_a_part_of_it() {
+fn no_block_is_allocated_while_a_part_of_it_is_held() {
     for seed in 0..200 {
         let mut random = SmallRng::seed_from_u64(seed);
         let cluster = ["10.0.0.0/20", "fd00::/56"][random.random_range(0..2)];
         let longest = net(cluster).prefix_len() + 6;
         let mut set = set(cluster, longest);
-        let mut held: Vec<IpNet> = Vec::new();
+        let mut occupied: Vec<IpNet> = Vec::new();
         for step in 0..300 {
             let prefix = random.random_range(longest - 3..=longest);
             if random.random_bool(0.55) {
                 let Some(block) = set.allocate(prefix) else {
-                    let is_free = |block: &IpNet| !held.iter().any(|other| overlap(block, other));
+                    let is_free = |block: &IpNet| !occupied.iter().any(|other| overlap(block, other));
                     assert!(!net(cluster).subnets(prefix).unwrap().any(|block| is_free(&block)), "{seed} {step}");
                     continue;
                 };
-                assert!(!held.iter().any(|other| overlap(&block.cidr, other)), "{seed} {step}: {}", block.cidr);
-                held.push(block.cidr);
-            } else if !held.is_empty() {
-                let deleted = held.swap_remove(random.random_range(0..held.len()));
+                assert!(!occupied.iter().any(|other| overlap(&block.cidr, other)), "{seed} {step}: {}", block.cidr);
+                occupied.push(block.cidr);
+            } else if !occupied.is_empty() {
+                let deleted = occupied.swap_remove(random.random_range(0..occupied.len()));
                 set.release(&deleted);
             }
-            let allocated: usize = held.iter().map(|block| 1 << (longest - block.prefix_len())).sum();
+            let allocated: usize = occupied.iter().map(|block| 1 << (longest - block.prefix_len())).sum();
             assert_eq!(set.allocated, allocated, "{seed} {step}");
         }
     }
 }
 
-fn overlap(one: &IpNet, other: &IpNet) -> bool {
-    one.contains(other) || other.contains(one)
+fn overlap(cidr: &IpNet, other: &IpNet) -> bool {
+    cidr.contains(other) || other.contains(cidr)
 }

@@ -1,4 +1,4 @@
-//! Upstream: the rows of `Test_NodesDeleted` and `Test_NodesShutdown` that ask the cloud, for both interfaces.
+//! Upstream's rows of `Test_NodesDeleted` and `Test_NodesShutdown` that query the cloud, for both interfaces.
 
 use super::*;
 use crate::{
@@ -21,20 +21,20 @@ fn with_id(id: &str) -> Node {
 }
 
 #[tokio::test]
-async fn existence_and_power() {
+async fn observation_follows_existence_and_power_state() {
     let running = InstanceSpec::default();
     let stopped = InstanceSpec { power_state: PowerState::Stopped, ..InstanceSpec::default() };
-    let unknown = InstanceSpec { existence: InstancePresence::Unknown, ..InstanceSpec::default() };
+    let uncertain = InstanceSpec { existence: InstancePresence::Unknown, ..InstanceSpec::default() };
     for v2 in [true, false] {
         for id in [None, Some("fake://n")] {
             let node = id.map_or_else(|| node("n"), with_id);
             assert_eq!(observe(&cloud(v2, Some(running.clone())), &node).await, NodeObservation::Running);
             assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &node).await, NodeObservation::ShutDown);
             assert_eq!(observe(&cloud(v2, None), &node).await, NodeObservation::Gone);
-            assert!(matches!(observe(&cloud(v2, Some(unknown.clone())), &node).await, NodeObservation::Unknown(_)));
+            assert!(matches!(observe(&cloud(v2, Some(uncertain.clone())), &node).await, NodeObservation::Unknown(_)));
         }
-        let stranger = with_id("fake://gone-for-good");
-        assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &stranger).await, NodeObservation::Gone);
+        let missing = with_id("fake://gone-for-good");
+        assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &missing).await, NodeObservation::Gone);
     }
 }
 

@@ -14,7 +14,7 @@ fn node(name: &str, cidrs: &[&str], conditions: &[(&str, &str, &str)]) -> Arc<No
 }
 
 #[test]
-fn conditions() {
+fn condition_is_patched_only_if_its_status_differs() {
     const CREATED: Option<(&str, &str)> = Some(("False", "RouteCreated"));
     const NOT_CREATED: Option<(&str, &str)> = Some(("True", "NoRouteCreated"));
     let table = [
@@ -42,7 +42,7 @@ fn conditions() {
 }
 
 #[test]
-fn the_patch_has_one_condition_of_this_very_node() {
+fn condition_patch_has_the_uid_and_one_condition() {
     let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
     let patch = condition_patch(&node("n", &[], &[]), true, now).unwrap();
     let expected = json!({"metadata": {"uid": "uid-n"}, "status": {"conditions": [{
@@ -64,18 +64,18 @@ fn settle_two(second: CloudResult<()>) -> RouteSyncResult {
 }
 
 #[test]
-fn what_each_error_leads_to() {
+fn errors_determine_condition_event_and_retry() {
     let wait = Duration::from_secs(7);
     let retry_after = CloudError::RetryAfter { after: wait, message: "busy".into() };
     let deadline = CloudError::Deadline { call: "apply_routes", limit: wait };
-    // Verdict on the second node, whether there is an event, what comes next.
+    // Verdict on the second node, whether there is an event, and the next step.
     let table: [(CloudResult<()>, Option<bool>, bool, &str); 9] = [
         (Ok(()), Some(true), false, "done"),
-        (Err(CloudError::failed("boom")), Some(false), true, "back-off"),
-        (Err(deadline), Some(false), true, "back-off"),
-        (Err(CloudError::InstanceNotFound), Some(false), true, "back-off"),
+        (Err(CloudError::failed("boom")), Some(false), true, "backoff"),
+        (Err(deadline), Some(false), true, "backoff"),
+        (Err(CloudError::InstanceNotFound), Some(false), true, "backoff"),
         (Err(CloudError::invalid("bad")), Some(false), true, "rejected"),
-        (Err(retry_after), Some(false), false, "as told"),
+        (Err(retry_after), Some(false), false, "as requested by the cloud"),
         (Err(CloudError::NotLeader("x".into())), None, false, "done"),
         (Err(CloudError::ImplementedElsewhere), None, false, "done"),
         (Err(CloudError::NotImplemented), None, false, "done"),
@@ -86,24 +86,24 @@ fn what_each_error_leads_to() {
         let expected: Vec<_> = std::iter::once(("a".to_owned(), true)).chain(verdict.map(|v| ("b".to_owned(), v))).collect();
         assert_eq!(verdicts, expected, "{second:?}");
         assert_eq!(settled.failed.len(), usize::from(event), "{second:?}");
-        let came = match outcome(&settled.retries) {
+        let actual = match outcome(&settled.retries) {
             ReconcileResult::Done => "done",
-            ReconcileResult::Failed(_) => "back-off",
+            ReconcileResult::Failed(_) => "backoff",
             ReconcileResult::RequeueAfter(after, _) => {
                 assert_eq!(after, wait);
-                "as told"
+                "as requested by the cloud"
             }
             ReconcileResult::Rejected(_) => "rejected",
         };
-        assert_eq!(came, next, "{second:?}");
+        assert_eq!(actual, next, "{second:?}");
     }
 }
 
 #[test]
 fn a_node_is_ready_only_when_all_its_routes_are_there() {
     let nodes = [node("a", &["10.0.0.0/24", "10.0.1.0/24"], &[])];
-    let there = Route { target_node: "a".into(), destination_cidr: "10.0.0.0/24".into(), ..Route::default() };
-    let plan = plan(&[there], &nodes, &["10.0.0.0/16".parse().unwrap()]);
+    let existing = Route { target_node: "a".into(), destination_cidr: "10.0.0.0/24".into(), ..Route::default() };
+    let plan = plan(&[existing], &nodes, &["10.0.0.0/16".parse().unwrap()]);
     let verdict = |created: CloudResult<()>| {
         evaluate(&plan, &RouteOutcomes { deleted: Vec::new(), created: vec![created] }).node_results[0].1
     };
@@ -113,17 +113,17 @@ fn a_node_is_ready_only_when_all_its_routes_are_there() {
 
 #[test]
 fn a_node_that_only_foreign_cidrs_lead_to_has_no_route() {
-    let there = Route { target_node: "a".into(), destination_cidr: "10.0.0.0/24".into(), ..Route::default() };
-    let plan = plan(&[there], &[node("a", &[], &[])], &["10.0.0.0/16".parse().unwrap()]);
+    let existing = Route { target_node: "a".into(), destination_cidr: "10.0.0.0/24".into(), ..Route::default() };
+    let plan = plan(&[existing], &[node("a", &[], &[])], &["10.0.0.0/16".parse().unwrap()]);
     let settled = evaluate(&plan, &RouteOutcomes { deleted: vec![Ok(())], created: Vec::new() });
     assert!(!settled.node_results[0].1);
     assert_eq!(outcome(&settled.retries), ReconcileResult::Done);
 }
 
 #[test]
-fn a_failed_deletion_is_repeated_and_marks_no_node() {
-    let there = Route { target_node: "gone".into(), destination_cidr: "10.0.0.0/24".into(), ..Route::default() };
-    let plan = plan(&[there], &[], &["10.0.0.0/16".parse().unwrap()]);
+fn a_failed_deletion_is_retried_and_marks_no_node() {
+    let existing = Route { target_node: "gone".into(), destination_cidr: "10.0.0.0/24".into(), ..Route::default() };
+    let plan = plan(&[existing], &[], &["10.0.0.0/16".parse().unwrap()]);
     let settled = evaluate(&plan, &RouteOutcomes { deleted: vec![Err(CloudError::failed("boom"))], created: Vec::new() });
     assert_eq!((settled.node_results.len(), settled.failed.len()), (0, 0));
     assert_eq!(
@@ -141,7 +141,7 @@ fn a_missing_outcome_is_a_failure() {
 }
 
 #[test]
-fn a_failure_comes_before_a_wait_and_the_shorter_wait_before_the_longer() {
+fn failure_precedes_delays_and_shorter_delays_precede_longer() {
     let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
     let after = |delay| ReconcileResult::RequeueAfter(delay, "wait".into());
     let failed = ReconcileResult::Failed("boom".into());
@@ -155,7 +155,7 @@ fn a_failure_comes_before_a_wait_and_the_shorter_wait_before_the_longer() {
 }
 
 #[test]
-fn errors_of_the_api_server() {
+fn api_server_errors_are_failures_unless_settled() {
     assert_eq!(api_failure("x", &ApiError::NotFound("n".into())), None);
     assert_eq!(api_failure("x", &ApiError::NotLeading(crate::runtime::leader_election::NotLeading)), None);
     for error in [ApiError::Conflict("n".into()), ApiError::Forbidden("no".into()), ApiError::Failed("no".into())] {

@@ -25,7 +25,7 @@ fn route(target: &str, cidr: &str) -> Route {
     Route { target_node: target.into(), destination_cidr: cidr.into(), ..Route::default() }
 }
 
-/// A route that tracks node addresses.
+/// Returns a route that tracks node addresses.
 fn tracked(target: &str, cidr: &str, addresses: &[&str]) -> Route {
     let internal = |address: &&str| NodeAddress { type_: AddressType::InternalIP, address: (*address).to_owned() };
     let target_node_addresses = addresses.iter().map(internal).collect();
@@ -40,7 +40,7 @@ fn changes(routes: &[Route], nodes: &[Arc<Node>]) -> Vec<String> {
     changes_of(&plan(routes, nodes, &nets(CLUSTER)))
 }
 
-/// What a plan changes, as `-target cidr` and `+target cidr`.
+/// Returns the changes of a plan, as `-target cidr` and `+target cidr`.
 fn changes_of(plan: &RoutePlan) -> Vec<String> {
     let deletions = plan.changes.delete.iter().map(|route| format!("-{} {}", route.target_node, route.destination_cidr));
     let creations =
@@ -49,7 +49,7 @@ fn changes_of(plan: &RoutePlan) -> Vec<String> {
 }
 
 #[test]
-fn responsibility() {
+fn responsibility_follows_the_cluster_cidr() {
     let table = [
         ("10.244.0.0/16", "10.244.0.0/24", true),
         ("10.244.0.0/16", "10.244.255.0/24", true),
@@ -70,7 +70,7 @@ fn responsibility() {
 }
 
 #[test]
-fn dual_stack() {
+fn dual_stack_routes_follow_cidrs_and_addresses() {
     let nodes = [
         node("node-1", "10.10.0.1", &["10.120.0.0/24", "a00:100::/64"]),
         node("node-2", "10.10.0.2", &["10.120.1.0/24", "a00:101::/64"]),
@@ -83,8 +83,8 @@ fn dual_stack() {
     ];
     let created = ["+node-1 10.120.0.0/24", "+node-1 a00:100::/64", "+node-2 10.120.1.0/24", "+node-2 a00:101::/64"];
     let deleted = ["-node-1 10.120.0.0/24", "-node-1 a00:100::/64", "-node-2 10.120.1.0/24", "-node-2 a00:101::/64"];
-    let tracking = |one: &[&str], two: &[&str]| -> Vec<Route> {
-        let addresses = |name: &str| if name == "node-1" { one.to_vec() } else { two.to_vec() };
+    let tracking = |first: &[&str], second: &[&str]| -> Vec<Route> {
+        let addresses = |name: &str| if name == "node-1" { first.to_vec() } else { second.to_vec() };
         all.iter().map(|r| tracked(&r.target_node, &r.destination_cidr, &addresses(&r.target_node))).collect()
     };
     let with = |more: &[Route]| [&all[..], more].concat();
@@ -92,7 +92,7 @@ fn dual_stack() {
         ("routes without addresses", tracking(&[], &[]), [deleted, created].concat()),
         ("addresses changed", tracking(&["10.9.0.1"], &["10.9.0.2"]), [deleted, created].concat()),
         ("one address changed", tracking(&["10.10.0.1"], &["10.9.0.2"]), [&deleted[2..], &created[2..]].concat()),
-        ("addresses right", tracking(&["10.10.0.1"], &["10.10.0.2"]), vec![]),
+        ("addresses unchanged", tracking(&["10.10.0.1"], &["10.10.0.2"]), vec![]),
         ("no routes", vec![], created.to_vec()),
         ("all present", all.to_vec(), vec![]),
         ("some present", all[..2].to_vec(), created[2..].to_vec()),
@@ -113,21 +113,21 @@ fn dual_stack() {
 }
 
 #[test]
-fn single_stack() {
+fn single_stack_routes_follow_cidrs() {
     let nodes = [node("node-1", "10.10.0.1", &["10.120.0.0/24"]), node("node-2", "10.10.0.2", &["10.120.1.0/24"])];
-    let (one, two) = (route("node-1", "10.120.0.0/24"), route("node-2", "10.120.1.0/24"));
+    let (first, second) = (route("node-1", "10.120.0.0/24"), route("node-2", "10.120.1.0/24"));
     let table: Vec<(&str, Vec<Route>, Vec<&str>)> = vec![
         (
             "one incorrect",
-            vec![one.clone(), route("node-2", "10.120.2.0/24")],
+            vec![first.clone(), route("node-2", "10.120.2.0/24")],
             vec!["-node-2 10.120.2.0/24", "+node-2 10.120.1.0/24"],
         ),
-        ("unknown target", vec![one.clone(), two.clone(), route("", "10.120.7.0/24")], vec!["- 10.120.7.0/24"]),
-        ("blackhole inside", vec![one.clone(), two.clone(), blackhole("10.120.9.0/24")], vec!["- 10.120.9.0/24"]),
-        ("blackhole outside", vec![one.clone(), two.clone(), blackhole("10.1.2.0/24")], vec![]),
+        ("unknown target", vec![first.clone(), second.clone(), route("", "10.120.7.0/24")], vec!["- 10.120.7.0/24"]),
+        ("blackhole inside", vec![first.clone(), second.clone(), blackhole("10.120.9.0/24")], vec!["- 10.120.9.0/24"]),
+        ("blackhole outside", vec![first.clone(), second.clone(), blackhole("10.1.2.0/24")], vec![]),
         (
             "blackhole in place of a node's route",
-            vec![Route { blackhole: true, ..one }, two],
+            vec![Route { blackhole: true, ..first }, second],
             vec!["-node-1 10.120.0.0/24", "+node-1 10.120.0.0/24"],
         ),
     ];
@@ -137,11 +137,11 @@ fn single_stack() {
 }
 
 #[test]
-fn nodes_without_cidrs_concern_only_when_a_route_leads_to_them() {
+fn nodes_without_cidrs_are_planned_only_if_they_have_a_route() {
     let nodes = [node("bare", "10.10.0.1", &[]), node("node-2", "10.10.0.2", &["10.120.1.0/24"])];
     let names = |plan: &RoutePlan| -> Vec<String> { plan.nodes.iter().map(|node| node.node.name_any()).collect() };
-    let fresh = plan(&[], &nodes, &nets(CLUSTER));
-    assert_eq!(names(&fresh), ["node-2"]);
+    let without_routes = plan(&[], &nodes, &nets(CLUSTER));
+    assert_eq!(names(&without_routes), ["node-2"]);
     let led_to = plan(&[route("bare", "10.120.0.0/24")], &nodes, &nets(CLUSTER));
     assert_eq!(names(&led_to), ["bare", "node-2"]);
     assert_eq!(led_to.nodes[0].routes, []);
@@ -162,7 +162,7 @@ fn cidrs_are_compared_by_meaning() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn foreign_routes_are_kept() {
     let nodes = [node("node-1", "10.10.0.1", &["192.168.0.0/24"])];
     let foreign = [tracked("node-1", "192.168.0.0/24", &["10.9.9.9"]), route("gone", "172.16.0.0/12"), route("gone", "?")];
     assert_eq!(changes(&foreign, &nodes), Vec::<String>::new());
@@ -193,7 +193,7 @@ fn pod_cidrs_beyond_the_limits_get_no_route() {
     assert!(plan(&[], &[node("n", "10.10.0.1", &["10.120.0.0/16"])], &cluster_cidrs).refused.is_empty(), "no prefix");
 }
 
-/// The Node may be of a time when the mask or the cluster CIDR was another.
+/// The Node may predate the current mask or cluster CIDR.
 #[test]
 fn existing_routes_beyond_the_limits_are_kept() {
     let cluster_cidrs = nets(CLUSTER);
@@ -201,13 +201,13 @@ fn existing_routes_beyond_the_limits_are_kept() {
     let limits = RouteLimits { cluster_cidrs: &cluster_cidrs, node_masks };
     let (large, outside) = ("10.120.16.0/20", "10.120.0.0/15");
     let replaced = ["-old 10.120.16.0/20", "+old 10.120.16.0/20"];
-    let astray = Route { blackhole: true, ..route("old", large) };
+    let dead_end = Route { blackhole: true, ..route("old", large) };
     let table = [
         ("larger than the limit", large, route("old", large), &[][..], true),
         ("outside of --cluster-cidr", outside, route("old", outside), &[], true),
-        ("right addresses", large, tracked("old", large, &["10.10.0.1"]), &[], true),
+        ("current addresses", large, tracked("old", large, &["10.10.0.1"]), &[], true),
         ("former addresses", large, tracked("old", large, &["10.9.9.9"]), &replaced, true),
-        ("leads astray", large, astray, &replaced, true),
+        ("blackhole", large, dead_end, &replaced, true),
         ("another Node's", large, route("other", large), &["-other 10.120.16.0/20"], false),
         ("another CIDR's", large, route("old", "10.120.16.0/24"), &["-old 10.120.16.0/24"], false),
     ];
@@ -263,7 +263,7 @@ fn a_new_route_carries_target_addresses_cidr_and_hint() {
     assert_eq!(plan.nodes[0].routes, [RequiredRoute::Create(0)]);
 }
 
-/// A cloud's routes: any target among few, any CIDR among few, some foreign, some blackholes, some tracking addresses.
+/// Returns a route of a cloud: any target among few, any CIDR among few, some foreign, some blackholes, some tracking addresses.
 fn any_route() -> impl Strategy<Value = Route> {
     let cidr =
         prop_oneof![(0..6u8).prop_map(|i| format!("10.120.{i}.0/24")), (0..3u8).prop_map(|i| format!("10.7.{i}.0/24"))];
@@ -274,7 +274,7 @@ fn any_route() -> impl Strategy<Value = Route> {
     })
 }
 
-/// Nodes by number, each with an own CIDR or none.
+/// Returns Nodes by number, each with its own CIDR or none.
 fn any_nodes() -> impl Strategy<Value = Vec<Arc<Node>>> {
     proptest::collection::btree_map(0..6u8, (any::<bool>(), 0..3u8), 0..6).prop_map(|nodes: BTreeMap<_, _>| {
         let build = |(i, (has_cidr, address)): (u8, (bool, u8))| {
@@ -291,10 +291,10 @@ fn is_foreign(route: &Route) -> bool {
 }
 
 proptest! {
-    /// Whatever is there and whichever changes fail in the first rounds: once changes succeed, one more round is the last; the
-    /// foreign routes are as before; each node has its route and nobody else has one.
+    /// For any routes and any failures in the first rounds: once changes succeed, the next round changes nothing. Foreign routes are
+    /// unchanged, each node has its route, and there are no other routes.
     #[test]
-    fn converges(
+    fn routes_converge_after_failures(
         mut routes in proptest::collection::vec(any_route(), 0..12),
         nodes in any_nodes(),
         failures in proptest::collection::vec(any::<bool>(), 0..30),
@@ -306,9 +306,9 @@ proptest! {
             if changes == RouteChanges::default() {
                 break;
             }
-            for gone in changes.delete {
-                let position = routes.iter().position(|route| *route == gone);
-                prop_assert!(position.is_some(), "deletes what is not listed");
+            for deletion in changes.delete {
+                let position = routes.iter().position(|route| *route == deletion);
+                prop_assert!(position.is_some(), "deletes a route that is not listed");
                 if !failures.next().unwrap_or(false) {
                     routes.remove(position.unwrap());
                 }
@@ -323,15 +323,15 @@ proptest! {
         prop_assert_eq!(routes.iter().filter(|route| is_foreign(route)).cloned().collect::<Vec<_>>(), foreign);
         let ours: BTreeSet<_> = routes.iter().filter(|route| !is_foreign(route))
             .map(|route| (route.target_node.clone(), route.destination_cidr.clone())).collect();
-        let wanted: BTreeSet<_> = nodes.iter()
+        let required: BTreeSet<_> = nodes.iter()
             .flat_map(|node| pod_cidrs(node).iter().map(|cidr| (node.name_any(), cidr.clone()))).collect();
-        prop_assert_eq!(ours, wanted);
+        prop_assert_eq!(ours, required);
         prop_assert!(routes.iter().all(|route| is_foreign(route) || !route.blackhole));
     }
 }
 
 #[test]
-fn routes_to_nodes_that_are_only_hidden_stay() {
+fn routes_of_hidden_nodes_are_kept() {
     let routes = [
         route("seen", "10.120.0.0/24"),
         route("seen", "10.120.9.0/24"),
@@ -344,7 +344,7 @@ fn routes_to_nodes_that_are_only_hidden_stay() {
     let hidden = |cidrs: &[&str]| UnlistedNode::Hidden(cidrs.iter().map(|cidr| (*cidr).to_owned()).collect());
     let all = vec!["10.120.9.0/24", "10.120.1.0/24", "10.120.2.0/24", "10.120.3.0/24"];
     let without = vec!["10.120.9.0/24", "10.120.2.0/24", "10.120.3.0/24"];
-    for (stranger, expected, unchanged) in [
+    for (unlisted, expected, unchanged) in [
         (hidden(&["fd00::/64", "10.120.1.0/24"]), &without, 2),
         (hidden(&["10.120.0.0/23"]), &without, 2),
         (UnlistedNode::Unknown, &without, 2),
@@ -355,13 +355,13 @@ fn routes_to_nodes_that_are_only_hidden_stay() {
     ] {
         let mut plan = plan.clone();
         let seen = [
-            ("hidden".to_owned(), stranger.clone()),
+            ("hidden".to_owned(), unlisted.clone()),
             ("gone".to_owned(), UnlistedNode::Gone),
             ("seen".to_owned(), UnlistedNode::Unknown),
         ];
         retain_routes_of_unlisted_nodes(&mut plan, &seen.into());
         let deleted: Vec<_> = plan.changes.delete.iter().map(|route| route.destination_cidr.as_str()).collect();
-        assert_eq!((&deleted, plan.unchanged), (expected, unchanged), "{stranger:?}");
+        assert_eq!((&deleted, plan.unchanged), (expected, unchanged), "{unlisted:?}");
     }
 }
 
@@ -377,10 +377,10 @@ fn every_change_is_printed_with_its_reason() {
     let mut planned = plan(&routes, &nodes, &nets(CLUSTER));
     let all = "delete route for 10.120.9.0/24 of Node \"gone\": there is no such Node\n\
                delete route for 10.120.8.0/24 of Node \"a\": the Node does not have this pod CIDR\n\
-               delete route r for 10.120.0.0/24 of Node \"a\": it leads nowhere\n\
+               delete route r for 10.120.0.0/24 of Node \"a\": it is a blackhole\n\
                delete route for 10.120.1.0/24 of Node \"b\": the Node has other addresses\n\
-               create route for 10.120.0.0/24 of Node \"a\": the route that there is does not lead to the Node\n\
-               create route for 10.120.1.0/24 of Node \"b\": the route that there is does not lead to the Node\n\
+               create route for 10.120.0.0/24 of Node \"a\": the existing route does not lead to the Node\n\
+               create route for 10.120.1.0/24 of Node \"b\": the existing route does not lead to the Node\n\
                create route for 10.120.2.0/24 of Node \"b\": the Node has this pod CIDR and no route leads there\n";
     let lines = |plan: &RoutePlan| plan.reasons().map(|line| line + "\n").collect::<String>();
     assert_eq!(lines(&planned), all);

@@ -1,4 +1,4 @@
-//! What is remembered, as upstream's `TestServiceCache` and more.
+//! Cached state of Services: upstream's `TestServiceCache` and more.
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
@@ -26,7 +26,7 @@ fn the_leader_forgets_nothing_that_it_has_not_cleaned_up() {
     let old = service("u1", "LoadBalancer");
     assert!(!state.observe(&ObjectChange::Added(Arc::clone(&old)), true));
     state.observe(&ObjectChange::Updated { old: Arc::clone(&old), new: service("u1", "ClusterIP") }, true);
-    assert!(state.observe(&ObjectChange::Deleted(old), true), "it vanished and may have a load balancer");
+    assert!(state.observe(&ObjectChange::Deleted(old), true), "it was deleted and may have a load balancer");
     state.observe(&ObjectChange::Added(service("u2", "LoadBalancer")), true);
     assert_eq!(uid(&state), Some("u1"));
     state.forget(&key());
@@ -44,7 +44,7 @@ fn equal_requests_share_the_memory_of_the_store() {
 }
 
 #[test]
-fn a_standby_keeps_up_with_what_it_sees() {
+fn a_standby_follows_the_watch() {
     let mut state = ServiceCache::default();
     let old = service("u1", "LoadBalancer");
     state.observe(&ObjectChange::Added(Arc::clone(&old)), false);
@@ -55,7 +55,7 @@ fn a_standby_keeps_up_with_what_it_sees() {
 }
 
 #[test]
-fn nothing_is_known_from_before_a_call_until_it_succeeded() {
+fn cached_state_is_unsynced_during_a_call() {
     let mut state = ServiceCache::default();
     let (service, set) = (service("u1", "LoadBalancer"), NodeSet::of([]));
     state.mark_pending(&key(), &service, LoadBalancerPhase::Ensuring);
@@ -108,7 +108,7 @@ async fn unread_changes_are_compared_once_in_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_change_is_as_old_as_its_first_node_until_the_last_service_has_it() {
+async fn node_sync_lasts_from_the_first_node_to_the_last_service() {
     let (mut state, start) = (ServiceCache::default(), Instant::now());
     let second = Duration::from_secs(1);
     state.nodes_changed(start);
@@ -121,7 +121,7 @@ async fn a_node_change_is_as_old_as_its_first_node_until_the_last_service_has_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn gauges_follow_a_service_from_its_first_attempt_until_it_is_published() {
+async fn gauges_cover_a_service_from_first_attempt_to_publication() {
     let metrics = Metrics::new().unwrap();
     let mut state = ServiceCache::default();
     let web = service("u1", "LoadBalancer");
@@ -139,12 +139,12 @@ async fn gauges_follow_a_service_from_its_first_attempt_until_it_is_published() 
     publish(&state, true);
     assert_eq!((count("Pending", "new"), count("Failed", "blocked"), oldest()), (0.0, 1.0, 120.0));
     publish(&state, false);
-    assert_eq!((count("Failed", "blocked"), oldest()), (0.0, 0.0), "whoever stands by works on none");
+    assert_eq!((count("Failed", "blocked"), oldest()), (0.0, 0.0), "a standby reconciles none");
 
-    let answer = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
-    state.mark_synced(&key(), (&NodeSet::of([]), SelectedLabels::default()), answer);
+    let update = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
+    state.mark_synced(&key(), (&NodeSet::of([]), SelectedLabels::default()), update);
     publish(&state, true);
-    assert_eq!(oldest(), 120.0, "the Service does not say so yet");
+    assert_eq!(oldest(), 120.0, "the status is not published yet");
     state.mark_published(&key(), None);
     publish(&state, true);
     assert_eq!((count("Ready", "settled"), oldest()), (1.0, 0.0));

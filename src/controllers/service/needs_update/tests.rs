@@ -39,7 +39,7 @@ fn port(service: &mut Service) -> &mut ServicePort {
 }
 
 #[test]
-fn what_the_load_balancer_is_made_from_needs_an_update() {
+fn changes_of_relevant_fields_need_an_update() {
     let cases: [(&str, Change, Option<&str>); 18] = [
         ("type", |s| spec(s).type_ = Some("ClusterIP".into()), Some("Type: LoadBalancer -> ClusterIP")),
         ("class", |s| spec(s).load_balancer_class = Some("x".into()), Some("Type: LoadBalancer -> LoadBalancer")),
@@ -84,14 +84,14 @@ fn the_number_of_families_matters_not_their_order() {
         spec(&mut service).ip_families = Some(families.iter().map(|family| (*family).to_owned()).collect());
         service
     };
-    let (one, both) = (families(&["IPv4"]), families(&["IPv4", "IPv6"]));
-    assert!(needs_update(&one, &both) && needs_update(&both, &one));
-    assert_eq!(change_event(&LoadBalancerClasses::default(), &one, &both).unwrap().message, "Count: 1 -> 2");
+    let (single, both) = (families(&["IPv4"]), families(&["IPv4", "IPv6"]));
+    assert!(needs_update(&single, &both) && needs_update(&both, &single));
+    assert_eq!(change_event(&LoadBalancerClasses::default(), &single, &both).unwrap().message, "Count: 1 -> 2");
     assert!(!needs_update(&both, &families(&["IPv6", "IPv4"])));
 }
 
 #[test]
-fn other_changes_need_none() {
+fn other_changes_need_no_update() {
     let cases: [(&str, Change); 7] = [
         ("nothing", |_| {}),
         ("labels", |s| s.metadata.labels = Some([("a".into(), "b".into())].into())),
@@ -113,7 +113,7 @@ fn other_changes_need_none() {
 }
 
 #[test]
-fn only_what_the_provider_may_not_read_may_be_unread() {
+fn only_changes_of_optional_fields_may_be_unread() {
     let cases: [(&str, Change, bool); 6] = [
         ("nothing", |_| {}, false),
         ("annotation", |s| s.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into()), true),
@@ -130,7 +130,7 @@ fn only_what_the_provider_may_not_read_may_be_unread() {
 }
 
 #[test]
-fn the_finalizer_says_who_needs_cleanup() {
+fn cleanup_needs_the_finalizer_and_a_deletion_or_another_type() {
     let finalizer: Change = |s| s.metadata.finalizers = Some(vec![FINALIZER.into()]);
     let node_port: Change = |s| spec(s).type_ = Some("NodePort".into());
     let deleted: Change = |s| s.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));

@@ -1,4 +1,4 @@
-//! Decisions, urgency and failures as tables.
+//! Tables of decisions, priorities and failures.
 
 use k8s_openapi::{
     api::core::v1::{LoadBalancerIngress, Node, ServiceSpec},
@@ -23,7 +23,7 @@ fn deleted(mut service: Service) -> Service {
     service
 }
 
-/// It got another class while nobody looked.
+/// Returns a Service that got another class while no manager was running.
 fn handed_over() -> Service {
     let mut service = service("LoadBalancer", true);
     service.spec.as_mut().unwrap().load_balancer_class = Some("other".into());
@@ -44,7 +44,7 @@ fn settled(service: &Service) -> AppliedService {
 }
 
 #[test]
-fn a_service_that_is_not_known() {
+fn decisions_about_untracked_services() {
     let mut classed = service("LoadBalancer", false);
     classed.spec.as_mut().unwrap().load_balancer_class = Some("other".into());
     let cases = [
@@ -58,7 +58,11 @@ fn a_service_that_is_not_known() {
         ("with finalizer", Some(service("LoadBalancer", true)), ServiceAction::Ensure(EnsureReason::NotSynced)),
         ("ClusterIP with finalizer", Some(service("ClusterIP", true)), ServiceAction::Cleanup),
         ("deleted", Some(deleted(service("LoadBalancer", true))), ServiceAction::Cleanup),
-        ("deleted, cleaned, held by others", Some(deleted(service("LoadBalancer", false))), ServiceAction::Ignore),
+        (
+            "deleted, cleaned, delayed by another finalizer",
+            Some(deleted(service("LoadBalancer", false))),
+            ServiceAction::Ignore,
+        ),
     ];
     for (name, service, expected) in cases {
         assert_eq!(
@@ -70,37 +74,37 @@ fn a_service_that_is_not_known() {
 }
 
 #[test]
-fn a_service_that_is_known() {
+fn decisions_about_tracked_services() {
     let same = service("LoadBalancer", true);
-    let known = settled(&same);
+    let tracked = settled(&same);
     let mut changed = same.clone();
     changed.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
     let mut replaced = same.clone();
     replaced.metadata.uid = Some("u2".into());
     let orphan = ServiceAction::DeleteOrphan(Arc::new(same.clone()));
-    let answer = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
-    let unpublished = AppliedService { unpublished: Some(answer.clone()), ..known.clone() };
-    let verify = AppliedService { verify: true, ..known.clone() };
-    let mut relabeled = known.clone();
+    let update = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
+    let unpublished = AppliedService { unpublished: Some(update.clone()), ..tracked.clone() };
+    let verify = AppliedService { verify: true, ..tracked.clone() };
+    let mut relabeled = tracked.clone();
     let mut elsewhere = Service::default();
     elsewhere.metadata.labels = Some([("tier".to_owned(), "gold".to_owned())].into());
     let read = crate::cloud_provider::LabelsRead { service: ["tier".to_owned()].into(), ..Default::default() };
     relabeled.labels = SelectedLabels::of(&read, &elsewhere, None);
-    let unsettled = AppliedService { synced: false, ..known.clone() };
+    let unsettled = AppliedService { synced: false, ..tracked.clone() };
     let (a, b) = (hosts(&["a"]), hosts(&["b"]));
     let cases = [
-        ("unchanged", Some(&same), &known, &a, ServiceAction::Ignore),
-        ("other hosts", Some(&same), &known, &b, ServiceAction::UpdateHosts),
-        ("changed", Some(&changed), &known, &a, ServiceAction::Ensure(EnsureReason::Changed)),
-        ("changed and other hosts", Some(&changed), &known, &b, ServiceAction::Ensure(EnsureReason::Changed)),
+        ("unchanged", Some(&same), &tracked, &a, ServiceAction::Ignore),
+        ("other hosts", Some(&same), &tracked, &b, ServiceAction::UpdateHosts),
+        ("changed", Some(&changed), &tracked, &a, ServiceAction::Ensure(EnsureReason::Changed)),
+        ("changed and other hosts", Some(&changed), &tracked, &b, ServiceAction::Ensure(EnsureReason::Changed)),
         ("unsettled", Some(&same), &unsettled, &b, ServiceAction::Ensure(EnsureReason::NotSynced)),
         ("resync", Some(&same), &verify, &a, ServiceAction::Ensure(EnsureReason::Resync)),
-        ("unpublished", Some(&same), &unpublished, &a, ServiceAction::Publish(answer)),
+        ("unpublished", Some(&same), &unpublished, &a, ServiceAction::Publish(update)),
         ("changed before published", Some(&changed), &unpublished, &a, ServiceAction::Ensure(EnsureReason::Changed)),
-        ("gone", None, &known, &a, orphan.clone()),
-        ("replaced", Some(&replaced), &known, &a, orphan),
-        ("deleted", Some(&deleted(same.clone())), &known, &a, ServiceAction::Cleanup),
-        ("other type, no finalizer", Some(&service("ClusterIP", false)), &known, &a, ServiceAction::Cleanup),
+        ("gone", None, &tracked, &a, orphan.clone()),
+        ("replaced", Some(&replaced), &tracked, &a, orphan),
+        ("deleted", Some(&deleted(same.clone())), &tracked, &a, ServiceAction::Cleanup),
+        ("other type, no finalizer", Some(&service("ClusterIP", false)), &tracked, &a, ServiceAction::Cleanup),
     ];
     for (name, service, applied, hosts, expected) in cases {
         assert_eq!(
@@ -111,7 +115,7 @@ fn a_service_that_is_known() {
     }
 }
 
-/// A Service as another writer may leave it.
+/// Returns a Service as another writer may leave it.
 fn any_service() -> impl Strategy<Value = Service> {
     let finalizers = prop::sample::select(vec![&[][..], &["other"], &[FINALIZER], &["other", FINALIZER]]);
     let addresses = prop::sample::select(vec![&[][..], &["20.0.0.1"], &["20.0.0.2"], &["20.0.0.1", "20.0.0.2"]]);
@@ -190,7 +194,7 @@ fn only_settled_load_balancers_with_other_hosts_are_affected() {
 }
 
 #[test]
-fn changes_are_as_urgent_as_who_waits_for_them() {
+fn priority_depends_on_the_kind_of_change() {
     let classes = LoadBalancerClasses::default();
     let on_added = |service: &Service, initial| super::on_added(&classes, service, initial);
     let on_updated = |old: &Service, new: &Service| super::on_updated(&classes, old, new);
@@ -205,17 +209,17 @@ fn changes_are_as_urgent_as_who_waits_for_them() {
     assert_eq!(on_added(&service("ClusterIP", false), false), None);
     assert_eq!(on_updated(&wants, &served), None, "our own write of the status");
     assert_eq!(on_updated(&wants, &cleanup), Some(ReconcilePriority::Deletion));
-    assert_eq!(on_updated(&cleanup, &cleanup), None, "does not cut the back-off short");
+    assert_eq!(on_updated(&cleanup, &cleanup), None, "does not cut the backoff short");
     assert_eq!(on_updated(&service("ClusterIP", false), &wants), Some(ReconcilePriority::UserChange));
     let theirs = handed_over();
     assert_eq!(on_added(&theirs, true), Some(ReconcilePriority::Resync));
     assert_eq!(on_updated(&service("ClusterIP", true), &theirs), Some(ReconcilePriority::Deletion));
-    assert_eq!(on_updated(&theirs, &theirs), None, "it may be the finalizer of somebody else");
+    assert_eq!(on_updated(&theirs, &theirs), None, "it may be the finalizer of another component");
     assert_eq!(on_updated(&theirs, &deleted(theirs.clone())), Some(ReconcilePriority::Deletion));
 }
 
 #[test]
-fn failures_are_classed_by_the_next_move() {
+fn failures_determine_outcome_and_phase() {
     let cloud = |error| ServiceSyncError::Cloud { operation: "doing", error }.response();
     let after = Duration::from_secs(42);
     let wait = cloud(CloudError::RetryAfter { after, message: "busy".into() });
@@ -236,7 +240,7 @@ fn failures_are_classed_by_the_next_move() {
 }
 
 #[test]
-fn a_service_that_another_manager_holds_is_left_to_it() {
+fn services_of_another_manager_are_handed_over() {
     const OURS: &str = "load-balancer-cleanup.example.com/azure";
     let own = LoadBalancerClasses::new(Some("example.com/azure"), false).unwrap();
     let with = |type_: &str, class: Option<&str>, finalizers: &[&str]| {
@@ -246,40 +250,32 @@ fn a_service_that_another_manager_holds_is_left_to_it() {
         service
     };
     let (class, upstream) = (Some("example.com/azure"), LoadBalancerClasses::default());
-    let (new, wait) = (ServiceAction::Ensure(EnsureReason::NotSynced), |held: &str| ServiceAction::Wait(held.to_owned()));
-    let (ignore, cleanup, remove_finalizer_and_condition) =
-        (ServiceAction::Ignore, ServiceAction::Cleanup, ServiceAction::HandOver);
-    // By Service: what upstream's default does, and what a manager of a class alone.
+    let (new, wait) =
+        (ServiceAction::Ensure(EnsureReason::NotSynced), |finalizer: &str| ServiceAction::Wait(finalizer.to_owned()));
+    let (ignore, cleanup, hand_over) = (ServiceAction::Ignore, ServiceAction::Cleanup, ServiceAction::HandOver);
+    // Per Service: the decisions of a manager with upstream's default, and of one that serves only the class.
     for (name, service, expected) in [
         ("new", with("LoadBalancer", None, &[]), [new.clone(), ignore.clone()]),
         ("new, of the class", with("LoadBalancer", class, &[]), [ignore.clone(), new.clone()]),
-        ("held", with("LoadBalancer", None, &[FINALIZER]), [new.clone(), ignore.clone()]),
-        ("held, of the class", with("LoadBalancer", class, &[OURS]), [ignore.clone(), new.clone()]),
-        ("given up", with("ClusterIP", None, &[FINALIZER]), [cleanup.clone(), ignore.clone()]),
-        ("given up, of the class", with("ClusterIP", None, &[OURS]), [ignore.clone(), cleanup.clone()]),
+        ("with finalizer", with("LoadBalancer", None, &[FINALIZER]), [new.clone(), ignore.clone()]),
+        ("with finalizer, of the class", with("LoadBalancer", class, &[OURS]), [ignore.clone(), new.clone()]),
+        ("type changed", with("ClusterIP", None, &[FINALIZER]), [cleanup.clone(), ignore.clone()]),
+        ("type changed, of the class", with("ClusterIP", None, &[OURS]), [ignore.clone(), cleanup.clone()]),
         ("deleted", deleted(with("LoadBalancer", None, &[FINALIZER])), [cleanup.clone(), ignore.clone()]),
         ("deleted, of the class", deleted(with("LoadBalancer", class, &[OURS])), [ignore.clone(), cleanup.clone()]),
         ("changes to the class", with("LoadBalancer", class, &[FINALIZER]), [cleanup.clone(), wait(FINALIZER)]),
         ("changes to none", with("LoadBalancer", None, &[OURS]), [wait(OURS), cleanup.clone()]),
-        (
-            "changed, deleted",
-            deleted(with("LoadBalancer", class, &[FINALIZER])),
-            [cleanup.clone(), remove_finalizer_and_condition.clone()],
-        ),
-        ("both at work", with("LoadBalancer", class, &[FINALIZER, OURS]), [remove_finalizer_and_condition.clone(), new]),
-        (
-            "both at work, deleted",
-            deleted(with("LoadBalancer", None, &[FINALIZER, OURS])),
-            [cleanup.clone(), remove_finalizer_and_condition],
-        ),
-        ("both gave up", with("ClusterIP", None, &[FINALIZER, OURS]), [cleanup.clone(), cleanup]),
-        ("of a third", with("LoadBalancer", Some("x"), &["load-balancer-cleanup/x"]), [ignore.clone(), ignore]),
+        ("changed, deleted", deleted(with("LoadBalancer", class, &[FINALIZER])), [cleanup.clone(), hand_over.clone()]),
+        ("both finalizers", with("LoadBalancer", class, &[FINALIZER, OURS]), [hand_over.clone(), new]),
+        ("both finalizers, deleted", deleted(with("LoadBalancer", None, &[FINALIZER, OURS])), [cleanup.clone(), hand_over]),
+        ("both finalizers, type changed", with("ClusterIP", None, &[FINALIZER, OURS]), [cleanup.clone(), cleanup]),
+        ("of a third manager", with("LoadBalancer", Some("x"), &["load-balancer-cleanup/x"]), [ignore.clone(), ignore]),
     ] {
         let decided = |classes| decide(classes, Some(&service), None, &hosts(&["a"]), &SelectedLabels::default());
         assert_eq!([&upstream, &own].map(decided), expected, "{name}");
     }
-    let (held, free) = (with("LoadBalancer", class, &[FINALIZER]), with("LoadBalancer", class, &[]));
-    assert_eq!(on_updated(&own, &held, &free), Some(ReconcilePriority::UserChange), "it is let go");
-    assert_eq!(on_updated(&upstream, &held, &free), None);
-    assert_eq!(on_updated(&own, &free, &with("LoadBalancer", class, &[OURS])), None);
+    let (shared, released) = (with("LoadBalancer", class, &[FINALIZER]), with("LoadBalancer", class, &[]));
+    assert_eq!(on_updated(&own, &shared, &released), Some(ReconcilePriority::UserChange), "the finalizer was removed");
+    assert_eq!(on_updated(&upstream, &shared, &released), None);
+    assert_eq!(on_updated(&own, &released, &with("LoadBalancer", class, &[OURS])), None);
 }

@@ -28,7 +28,7 @@ const EXCLUDE: Change = |node| {
     node.metadata.labels.get_or_insert_default().insert(EXCLUDE_LABEL.into(), String::new());
 };
 const LABEL: Change = |node| {
-    node.metadata.labels.get_or_insert_default().insert("colour".into(), "blue".into());
+    node.metadata.labels.get_or_insert_default().insert("tier".into(), "gold".into());
 };
 const SCALE_DOWN: Change = |node| taint(node, TO_BE_DELETED_TAINT);
 const OTHER_TAINT: Change = |node| taint(node, "dedicated");
@@ -50,12 +50,12 @@ fn condition(node: &mut Node, type_: &str, status: &str) {
 }
 
 #[test]
-fn hosts_are_nodes_that_stay_and_are_not_excluded() {
+fn hosts_are_neither_excluded_nor_being_removed() {
     let cases: [(&str, Change, bool); 9] = [
         ("plain", |_| {}, true),
         ("ready", READY, true),
         ("not ready", NOT_READY, true),
-        ("labelled", LABEL, true),
+        ("labeled", LABEL, true),
         ("tainted otherwise", OTHER_TAINT, true),
         ("without provider id", NO_ID, true),
         ("excluded", EXCLUDE, false),
@@ -70,7 +70,7 @@ fn hosts_are_nodes_that_stay_and_are_not_excluded() {
 }
 
 #[test]
-fn only_a_spelling_of_false_takes_the_exclusion_back() {
+fn only_a_spelling_of_false_disables_the_exclusion() {
     for (value, expected) in [("", true), ("true", true), ("1", true), ("no", true), ("fAlse", true), ("false", false)] {
         let mut node = node("n", None);
         node.metadata.labels = Some([(EXCLUDE_LABEL.to_owned(), value.to_owned())].into());
@@ -84,7 +84,7 @@ fn only_a_spelling_of_false_takes_the_exclusion_back() {
 }
 
 #[test]
-fn only_exclusion_and_provider_id_are_reasons_to_sync_whatever_else_the_node_is() {
+fn only_exclusion_and_provider_id_cause_a_node_sync() {
     let states: [(&str, Change); 6] = [
         ("plain", |_| {}),
         ("tainted", SCALE_DOWN),
@@ -122,7 +122,7 @@ fn only_exclusion_and_provider_id_are_reasons_to_sync_whatever_else_the_node_is(
 }
 
 #[test]
-fn whatever_a_provider_may_go_by_can_move_a_host_and_going_waits() {
+fn labels_ids_and_addresses_may_change_hosts() {
     let plain = node("n", Some("fake://n"));
     let changes: [(&str, Change, [bool; 2]); 9] = [
         ("nothing", |_| {}, [false, false]),
@@ -155,7 +155,7 @@ fn only_times_and_messages_make_a_heartbeat() {
         condition.message = Some("kubelet is posting ready status".into());
     });
     assert!(is_heartbeat(&before, &beat) && is_heartbeat(&before, &before));
-    let news: [(&str, Change); 9] = [
+    let relevant_changes: [(&str, Change); 9] = [
         ("exclusion", EXCLUDE),
         ("scale-down", SCALE_DOWN),
         ("label", LABEL),
@@ -166,7 +166,7 @@ fn only_times_and_messages_make_a_heartbeat() {
         ("addresses", |node| node.status.as_mut().unwrap().addresses = Some(vec![NodeAddress::default()])),
         ("another of its name", |node| node.metadata.uid = Some("other".into())),
     ];
-    for (name, change) in news {
+    for (name, change) in relevant_changes {
         assert!(!is_heartbeat(&before, &with(&beat, change)), "{name}");
         assert!(!is_heartbeat(&with(&beat, change), &before), "{name} undone");
     }
@@ -174,12 +174,12 @@ fn only_times_and_messages_make_a_heartbeat() {
 
 #[test]
 fn node_sets_are_equal_when_names_and_provider_ids_are() {
-    let (one, two) = (node("one", Some("fake://1")), node("two", Some("fake://2")));
-    let set = NodeSet::of([&one, &two]);
-    assert_eq!(set, NodeSet::of([&two, &one]), "order does not matter");
-    assert_eq!(set, NodeSet::of([&with(&one, READY), &with(&two, LABEL)]), "nothing else does");
-    assert_ne!(set, NodeSet::of([&one]), "one is gone");
-    assert_ne!(set, NodeSet::of([&one, &with(&two, NEW_ID)]), "another provider id");
+    let (first, second) = (node("one", Some("fake://1")), node("two", Some("fake://2")));
+    let set = NodeSet::of([&first, &second]);
+    assert_eq!(set, NodeSet::of([&second, &first]), "order does not matter");
+    assert_eq!(set, NodeSet::of([&with(&first, READY), &with(&second, LABEL)]), "conditions and labels do not matter");
+    assert_ne!(set, NodeSet::of([&first]), "a node is missing");
+    assert_ne!(set, NodeSet::of([&first, &with(&second, NEW_ID)]), "another provider id");
     assert_ne!(NodeSet::of([&node("n", None)]), NodeSet::of([&node("n", Some("fake://n"))]), "provider id appears");
     assert_ne!(NodeSet::of([&node("a", None)]), NodeSet::of([&node("b", None)]), "swapped, both without provider id");
 }

@@ -1,32 +1,32 @@
 //! Challenge of a registry to an unauthenticated client. Pure.
 //!
-//! In: the values of `WWW-Authenticate`. Out: the service to name, and the URL at which a token is exchanged, which must be
-//! the registry itself: the holder of the token can pull as this machine.
+//! In: the values of `WWW-Authenticate`. Out: the name of the service, and the URL at which a token is exchanged. It must be the
+//! registry itself, because any receiver of the token can pull as this machine.
 
 use azure_core::http::Url;
 
 use super::image::global_host;
 
-/// Longest challenge that is read.
-const LONGEST: usize = 4_096;
-/// Longest name of a service.
-const LONGEST_SERVICE: usize = 256;
+/// Maximum length of a challenge, in bytes.
+const MAX_CHALLENGE: usize = 4_096;
+/// Maximum length of a service's name, in bytes.
+const MAX_SERVICE: usize = 256;
 const SCHEME: &str = "bearer";
 
-/// The one challenge of a registry.
+/// Challenge of a registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryChallenge {
     pub service: String,
-    /// URL of who gives tokens.
+    /// URL of the token service.
     pub realm: String,
 }
 
 impl RegistryChallenge {
-    /// Reads the headers: exactly one, `Bearer` with `realm` and `service`, each in quotes or not.
+    /// Parses the headers: exactly one, `Bearer` with `realm` and `service`, quoted or not.
     pub fn parse(headers: &[&str]) -> Result<Self, String> {
-        let [header] = headers else { return Err(format!("{} challenges; want one of type Bearer", headers.len())) };
-        if header.len() > LONGEST {
-            return Err(format!("a challenge of more than {LONGEST} bytes"));
+        let [header] = headers else { return Err(format!("{} challenges; expected one of type Bearer", headers.len())) };
+        if header.len() > MAX_CHALLENGE {
+            return Err(format!("a challenge of more than {MAX_CHALLENGE} bytes"));
         }
         let (scheme, rest) = header.trim().split_once(char::is_whitespace).unwrap_or((header.trim(), ""));
         if scheme.to_ascii_lowercase() != SCHEME {
@@ -43,16 +43,15 @@ impl RegistryChallenge {
                 return Err(format!("a challenge with more than one {name}"));
             }
         }
-        let is_good =
-            |service: &str| service.len() <= LONGEST_SERVICE && service.bytes().all(|byte| byte.is_ascii_graphic());
-        if challenge.service.is_empty() || challenge.realm.is_empty() || !is_good(&challenge.service) {
+        let is_valid = |service: &str| service.len() <= MAX_SERVICE && service.bytes().all(|byte| byte.is_ascii_graphic());
+        if challenge.service.is_empty() || challenge.realm.is_empty() || !is_valid(&challenge.service) {
             return Err("a challenge without realm or service".to_owned());
         }
         Ok(challenge)
     }
 }
 
-/// Returns the names in lower case and values of `a=b, c="d"`; `None`: malformed.
+/// Parses `a=b, c="d"` into names in lower case and values; `None` if it is malformed.
 fn parameters(text: &str) -> Option<Vec<(String, String)>> {
     let mut rest = text.trim();
     let mut found = Vec::new();
@@ -71,29 +70,29 @@ fn parameters(text: &str) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// Returns the value at the beginning, and what follows it. Quotes cannot be escaped; no URL and no name of a host has one.
+/// Returns the value at the beginning, and the rest of the text. Quotes cannot be escaped: no URL and no host name contains one.
 fn value(text: &str) -> Option<(&str, &str)> {
     match text.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"'),
         None => {
             let (value, after) = text.split_at(text.find(',').unwrap_or(text.len()));
-            let is_good = !value.trim().is_empty() && !value.contains(['"', '=', ' ']);
-            is_good.then_some((value.trim(), after))
+            let is_valid = !value.trim().is_empty() && !value.contains(['"', '=', ' ']);
+            is_valid.then_some((value.trim(), after))
         }
     }
 }
 
 /// Returns the URL at which `server` exchanges tokens.
 ///
-/// The realm must be https, on that host or on another one of the same registry: a host of one region may name the global one. The
-/// token goes to `server` in any case.
+/// The realm must be https, at that host or another host of the same registry: a regional host may name the global one. The
+/// token is sent to `server` in any case.
 pub fn exchange_url(realm: &str, server: &str) -> Result<String, String> {
-    let url = Url::parse(realm).map_err(|_| "a realm that is no URL".to_owned())?;
-    let is_own = url.host_str().is_some_and(|host| global_host(host) == global_host(server));
+    let url = Url::parse(realm).map_err(|_| "a realm that is not a URL".to_owned())?;
+    let is_same_registry = url.host_str().is_some_and(|host| global_host(host) == global_host(server));
     let is_plain = url.port().is_none() && url.username().is_empty() && url.password().is_none();
-    if url.scheme() != "https" || !is_own || !is_plain {
-        let host: String = url.host_str().unwrap_or_default().chars().take(LONGEST_SERVICE).collect();
-        return Err(format!("a realm at {}://{host}; tokens go to https://{server} alone", url.scheme()));
+    if url.scheme() != "https" || !is_same_registry || !is_plain {
+        let host: String = url.host_str().unwrap_or_default().chars().take(MAX_SERVICE).collect();
+        return Err(format!("a realm at {}://{host}; tokens are sent to https://{server} only", url.scheme()));
     }
     Ok(format!("https://{}/oauth2/exchange", server.to_ascii_lowercase()))
 }
@@ -118,7 +117,7 @@ mod tests {
 
     #[test]
     fn other_challenges_are_refused() {
-        for (headers, told) in [
+        for (headers, message) in [
             (&[][..], "0 challenges"),
             (&["Bearer realm=a,service=b", "Basic realm=a"], "2 challenges"),
             (&[""], "another type"),
@@ -139,13 +138,13 @@ mod tests {
             (&["Bearer realm=\"a\",service=\"b\",realm=\"c\""], "more than one realm"),
         ] {
             let error = RegistryChallenge::parse(headers).unwrap_err();
-            assert!(error.contains(told), "{headers:?}: {error}");
+            assert!(error.contains(message), "{headers:?}: {error}");
         }
-        assert!(RegistryChallenge::parse(&[&format!("Bearer realm={}", "a".repeat(LONGEST))]).is_err());
+        assert!(RegistryChallenge::parse(&[&format!("Bearer realm={}", "a".repeat(MAX_CHALLENGE))]).is_err());
     }
 
     #[test]
-    fn tokens_go_to_the_registry_alone() {
+    fn tokens_are_sent_to_the_registry_only() {
         for realm in ["https://foo.azurecr.io/oauth2/token", "https://FOO.azurecr.io:443", "https://foo.azurecr.io/?a=b#c"] {
             let url = exchange_url(realm, "Foo.azurecr.io");
             assert_eq!(url.as_deref(), Ok("https://foo.azurecr.io/oauth2/exchange"), "{realm}");

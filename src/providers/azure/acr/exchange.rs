@@ -1,7 +1,7 @@
-//! A token for Azure becomes a password of one registry.
+//! Exchange of a token for Azure for a password of one registry.
 //!
-//! In: the registry's host, a token, its tenant. Out: a refresh token of the registry, or what the registry said without any token. What
-//! a challenge may say is decided in [`super::challenge`].
+//! In: the registry's host, a token, its tenant. Out: a refresh token of the registry, or the registry's error without any token.
+//! [`super::challenge`] decides which challenges are accepted.
 
 use azure_core::{credentials::Secret, http::Url};
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use crate::providers::azure::{
 };
 
 const USER_AGENT: &str = "kubernetes-credentialprovider-acr";
-/// Most bytes of the answer to an exchange.
-const LARGEST: MaxBodySize = MaxBodySize(10 << 20);
+/// Maximum length of the response to an exchange.
+const MAX_RESPONSE: MaxBodySize = MaxBodySize(10 << 20);
 
-/// Requests the registry's challenge and exchanges the token.
+/// Exchanges `token` for a refresh token of the registry `server`, as its challenge requires.
 pub(super) async fn refresh_token(
     transport: &dyn ArmTransport,
     server: &str,
@@ -28,19 +28,20 @@ pub(super) async fn refresh_token(
     let challenge = challenge(transport, server).await?;
     let url = exchange_url(&challenge.realm, server)?;
     let form = form(&challenge.service, tenant, token.secret());
-    let request = Request::post(&url).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").extension(LARGEST);
+    let request =
+        Request::post(&url).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").extension(MAX_RESPONSE);
     let response = send(transport, request, form).await.map_err(|error| safe_line(&error, &[token.secret()]))?;
     if response.status() != StatusCode::OK {
-        return Err(format!("{url} answered HTTP {}{}", response.status(), reason(response.body(), token)));
+        return Err(format!("{url} responded with HTTP {}{}", response.status(), reason(response.body(), token)));
     }
-    token_in(response.body(), "refresh_token").ok_or_else(|| format!("{url} answered without a refresh_token"))
+    token_in(response.body(), "refresh_token").ok_or_else(|| format!("{url} responded without a refresh_token"))
 }
 
 async fn challenge(transport: &dyn ArmTransport, server: &str) -> Result<RegistryChallenge, String> {
     let url = format!("https://{server}/v2/");
     let response = send(transport, Request::get(&url), String::new()).await.map_err(|error| safe_line(&error, &[]))?;
     if response.status() != StatusCode::UNAUTHORIZED {
-        return Err(format!("{url} answered HTTP {}; want a challenge with 401", response.status()));
+        return Err(format!("{url} responded with HTTP {}; expected a challenge with 401", response.status()));
     }
     let headers = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
     let texts: Option<Vec<&str>> = headers.map(|value| value.to_str().ok()).collect();
@@ -57,7 +58,7 @@ async fn send(
     transport.send(request).await.map_err(|error| error.to_string())
 }
 
-/// Returns the registry's reason for a refusal.
+/// Returns the registry's reason for a refusal, with `: ` before it; empty if there is none.
 fn reason(body: &[u8], token: &Secret) -> String {
     let document: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = &document["errors"][0];
@@ -79,7 +80,7 @@ fn form(service: &str, tenant: &str, token: &str) -> String {
     ])
 }
 
-/// Returns a body of type `application/x-www-form-urlencoded`; empty fields are left out.
+/// Returns a body of type `application/x-www-form-urlencoded`, without empty fields.
 pub(super) fn form_of(fields: &[(&str, &str)]) -> String {
     let Ok(mut url) = Url::parse("https://form/") else { return String::new() };
     url.query_pairs_mut().extend_pairs(fields.iter().filter(|(_, value)| !value.is_empty()));

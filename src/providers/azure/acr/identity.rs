@@ -1,7 +1,7 @@
 //! Identity used to pull an image. Pure.
 //!
-//! In: the request, azure.json, flags. Out: an identity, or what it lacks. A mirror belongs to the cluster, so its images
-//! are pulled as the machine, whatever the Pod's identity is.
+//! In: the request, azure.json, flags. Out: an identity, or an error that names the missing setting. A mirror belongs to the cluster, so
+//! its images are pulled as the machine, whatever the Pod's identity is.
 
 use azure_core::credentials::Secret;
 
@@ -16,23 +16,23 @@ use crate::{
 
 const CLIENT_ANNOTATION: &str = "kubernetes.azure.com/acr-client-id";
 const TENANT_ANNOTATION: &str = "kubernetes.azure.com/acr-tenant-id";
-/// Longest id of a client or tenant; a tenant may be a domain.
-const LONGEST_ID: usize = 255;
+/// Maximum length of a client or tenant ID, in bytes. A tenant may be a domain.
+const MAX_ID: usize = 255;
 
-/// Identity of a pull.
+/// Identity that pulls an image.
 #[derive(Debug)]
 pub(super) enum ImagePullIdentity<'a> {
-    /// The cluster's service principal; the registry takes its secret as a password. The others get a token first.
+    /// Service principal of the cluster. The registry accepts its secret as a password; other identities need a token.
     ClientSecret { client_id: String, secret: Secret },
-    /// The Pod's service account, by way of the cluster's identity binding.
+    /// Service account of the Pod, through the cluster's identity binding.
     Binding { binding: &'a IdentityBindingConfig, client_id: String, tenant: String },
-    /// The Pod's service account, which an application trusts.
+    /// Service account of the Pod, which this application trusts.
     ServiceAccount(EntraApplication),
     /// Managed identity of the machine.
     Managed { identity: ManagedIdentityId, tenant: String },
 }
 
-/// Chooses the identity. `is_mirrored`: the image names a registry that a mirror replaces.
+/// Chooses the identity. `is_mirrored`: whether a mirror replaces the registry that the image names.
 pub(super) fn choose<'a>(
     request: &ImageCredentialRequest,
     config: &AzureConfig,
@@ -85,7 +85,7 @@ fn of_cluster<'a>(config: &AzureConfig) -> Result<ImagePullIdentity<'a>, String>
     })
 }
 
-/// Returns the application that the service account names. The kubelet sends a token for every Pod, so most accounts name none.
+/// Returns the application that the service account names, if any. The kubelet sends a token for every Pod, so most accounts name none.
 fn application(request: &ImageCredentialRequest) -> Result<Option<EntraApplication>, String> {
     let lacks = |missing: &str, present: &str| {
         Err(format!(
@@ -102,15 +102,15 @@ fn application(request: &ImageCredentialRequest) -> Result<Option<EntraApplicati
     }
 }
 
-/// Returns the value of an annotation, if it is valid: it is used in URLs and messages.
+/// Returns the value of an annotation, which must be valid because it is used in URLs and messages.
 fn annotation<'a>(request: &'a ImageCredentialRequest, name: &str) -> Result<Option<&'a str>, String> {
     let found = request.annotations.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
-    let is_good =
-        |id: &str| id.len() <= LONGEST_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    let is_valid =
+        |id: &str| id.len() <= MAX_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     match found {
-        Some(id) if !is_good(id) => {
-            Err(format!("the annotation {name} of the service account is no id: want letters, digits, - and ."))
-        }
+        Some(id) if !is_valid(id) => Err(format!(
+            "the annotation {name} of the service account is not a valid id; expected letters, digits, `-`, `.` and `_`"
+        )),
         found => Ok(found),
     }
 }
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    fn who(
+    fn chosen_identity(
         request: &ImageCredentialRequest,
         config: &AzureConfig,
         binding: Option<&IdentityBindingConfig>,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_comes_first_and_a_mirror_is_the_machines() {
+    fn the_pods_identity_has_precedence_except_for_mirrors() {
         let (managed, principal) = (config(true, "", ""), config(false, "sp", "pw"));
         let (named, default) = ([(CLIENT, "c"), (TENANT, "u")], binding("dc", "dt"));
         for (token, annotations, config, bound, mirrored, expected) in [
@@ -191,32 +191,32 @@ mod tests {
             ("", &[], &principal, None, false, "secret sp pw"),
             ("x", &named, &principal, Some(&default), true, "secret sp pw"),
         ] {
-            let chosen = who(&request(token, annotations), config, bound, mirrored);
+            let chosen = chosen_identity(&request(token, annotations), config, bound, mirrored);
             assert_eq!(chosen, expected, "{token} {annotations:?} {mirrored}");
         }
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_setting_is_named() {
         let (managed, bound) = (config(true, "", ""), binding("", ""));
-        let long = "a".repeat(LONGEST_ID + 1);
-        for (token, annotations, config, bound, told) in [
+        let long = "a".repeat(MAX_ID + 1);
+        for (token, annotations, config, bound, message) in [
             ("x", &[(CLIENT, "c")][..], &managed, None, TENANT),
             ("x", &[(TENANT, "t")], &managed, None, CLIENT),
             ("x", &[(TENANT, "t"), (CLIENT, "")], &managed, None, "lacks the annotation kubernetes.azure.com/acr-client-id"),
             ("x", &[(TENANT, ""), (CLIENT, "c")], &managed, None, "lacks the annotation kubernetes.azure.com/acr-tenant-id"),
             ("x", &[(TENANT, "t")], &config(false, "", ""), None, CLIENT),
             ("x", &[(TENANT, "t")], &managed, Some(&bound), "--ib-default-client-id"),
-            ("x", &[(TENANT, "../t"), (CLIENT, "c")], &managed, None, "no id"),
-            ("x", &[(TENANT, &long), (CLIENT, "c")], &managed, None, "no id"),
+            ("x", &[(TENANT, "../t"), (CLIENT, "c")], &managed, None, "not a valid id"),
+            ("x", &[(TENANT, &long), (CLIENT, "c")], &managed, None, "not a valid id"),
             ("", &[(CLIENT, "c")], &managed, Some(&bound), "tokenAttributes"),
             ("x", &[], &managed, Some(&bound), "--ib-default-client-id"),
-            ("x", &[(CLIENT, "a b")], &managed, Some(&bound), "no id"),
+            ("x", &[(CLIENT, "a b")], &managed, Some(&bound), "not a valid id"),
             ("", &[], &config(false, "", "pw"), None, "neither"),
             ("", &[], &config(false, "sp", ""), None, "neither"),
         ] {
             let error = choose(&request(token, annotations), config, bound, false).unwrap_err();
-            assert!(error.contains(told), "{annotations:?}: {error}");
+            assert!(error.contains(message), "{annotations:?}: {error}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Tokens by way of an identity binding: the cluster's API server exchanges a service account token for one of Entra.
+//! Tokens through an identity binding: the cluster's API server exchanges a service account token for a token of Entra.
 //!
-//! In: where it is, the service account token, the application. Out: a token for registries, or what to mend. The server is trusted for
-//! the cluster's certificate authority alone, is reached at a given address, and never through a proxy.
+//! In: the address of the API server, the service account token, the application. Out: a token for registries, or a remedy. Only the
+//! cluster's certificate authority is trusted. The server is reached at the configured address, and never through a proxy.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -22,13 +22,13 @@ use crate::{
     },
 };
 
-/// For looking up a name in `--ib-apiserver-ip`.
-const LOOKUP: Duration = Duration::from_secs(10);
-/// Most bytes of the certificate authorities.
-const LARGEST_AUTHORITIES: u64 = 1 << 20;
+/// Timeout of the DNS lookup of a name in `--ib-apiserver-ip`.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum length of the file of certificate authorities, in bytes.
+const MAX_AUTHORITIES: u64 = 1 << 20;
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// Returns a token of the application `client_id` for `scope`.
+/// Fetches a token of the application `client_id` for `scope`.
 pub(super) async fn token(
     binding: &IdentityBindingConfig,
     wires: &dyn ImageCredentialWires,
@@ -51,20 +51,20 @@ pub(super) async fn token(
     if response.status() != StatusCode::OK {
         return Err(failed(format!("the token was refused with HTTP {}", response.status())));
     }
-    token_in(response.body(), "access_token").ok_or_else(|| failed("the answer has no access_token".to_owned()))
+    token_in(response.body(), "access_token").ok_or_else(|| failed("the response has no access_token".to_owned()))
 }
 
 async fn open(
     binding: &IdentityBindingConfig,
     wires: &dyn ImageCredentialWires,
 ) -> Result<(Url, Arc<dyn ArmTransport>), String> {
-    let bad_name = || format!("--ib-sni-name {}: want the name of a host", binding.sni_name);
+    let bad_name = || format!("--ib-sni-name {}: expected a host name", binding.sni_name);
     let url = Url::parse(&format!("https://{}/", binding.sni_name)).map_err(|_| bad_name())?;
     let name = url.host_str().filter(|_| url.path() == "/" && url.username().is_empty()).ok_or_else(bad_name)?.to_owned();
     let bad_file = |reason: String| format!("--ib-ca-file {}: {reason}", binding.ca_file.display());
     let file = tokio::fs::File::open(&binding.ca_file).await.map_err(|error| bad_file(error.to_string()))?;
     let mut authorities = Vec::new();
-    file.take(LARGEST_AUTHORITIES).read_to_end(&mut authorities).await.map_err(|error| bad_file(error.to_string()))?;
+    file.take(MAX_AUTHORITIES).read_to_end(&mut authorities).await.map_err(|error| bad_file(error.to_string()))?;
     let host = PinnedHost { name, address: address(&binding.api_server).await?, authorities };
     Ok((url, wires.pinned(&host).map_err(|error| bad_file(error.to_string()))?))
 }
@@ -73,12 +73,14 @@ async fn address(server: &str) -> Result<IpAddr, String> {
     if let Ok(address) = server.parse() {
         return Ok(address);
     }
-    let found = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((server, 443))).await;
-    let bad = |reason: String| format!("--ib-apiserver-ip {server}: want an IP address or a name that has one: {reason}");
+    let found = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((server, 443))).await;
+    let bad = |reason: String| {
+        format!("--ib-apiserver-ip {server}: expected an IP address, or a name that resolves to one: {reason}")
+    };
     let mut found = found
-        .map_err(|_| bad(format!("no answer within {} s", LOOKUP.as_secs())))?
+        .map_err(|_| bad(format!("no response within {} s", LOOKUP_TIMEOUT.as_secs())))?
         .map_err(|error| bad(error.to_string()))?;
-    found.next().map(|found| found.ip()).ok_or_else(|| bad("it has none".to_owned()))
+    found.next().map(|found| found.ip()).ok_or_else(|| bad("it resolves to none".to_owned()))
 }
 
 #[cfg(test)]
@@ -87,15 +89,15 @@ mod tests {
 
     /// Upstream: `TestParseIdentityBindingsConfig`.
     #[tokio::test]
-    async fn the_server_is_an_address_or_a_name_that_has_one() {
+    async fn the_server_is_an_address_or_a_resolvable_name() {
         for server in ["10.0.0.1", "2001:db8::1"] {
             assert_eq!(address(server).await.map(|found| found.to_string()).as_deref(), Ok(server));
         }
         assert!(address("localhost").await.unwrap().is_loopback());
         for server in ["invalid-hostname.invalid", "999.999.999.999", "https://10.0.0.1", ""] {
-            let told = address(server).await.unwrap_err();
-            let expected = format!("--ib-apiserver-ip {server}: want an IP address or a name that has one: ");
-            assert!(told.starts_with(&expected), "{told}");
+            let error = address(server).await.unwrap_err();
+            let expected = format!("--ib-apiserver-ip {server}: expected an IP address, or a name that resolves to one: ");
+            assert!(error.starts_with(&expected), "{error}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Registry of an image, and its mirror. Pure.
 //!
-//! In: an image as the kubelet names it, the mirrors, the cloud's suffix of registries. Out: the server to log in to, if it
-//! is one of Azure's. Only the host decides: the part behind the first slash is opaque.
+//! In: the image that the kubelet names, the mirrors, the cloud's suffix of registries. Out: the server to log in to, if it
+//! is a registry of Azure. Only the host decides: the part after the first slash is opaque.
 
-/// Suffixes of registries in any of Azure's clouds.
+/// Suffixes of registries in Azure's clouds.
 const WELL_KNOWN: &[&str] = &["azurecr.io", "azurecr.cn", "azurecr.de", "azurecr.us"];
-/// Label of the host that a registry has in one region: `name.region.geo.azurecr.io`.
+/// Label in the regional host of a registry: `name.region.geo.azurecr.io`.
 const REGIONAL: &str = "geo";
 
-/// Images of `source` come from `target`.
+/// Mirror: images of `source` are pulled from `target`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryMirror {
     pub source: String,
@@ -16,7 +16,7 @@ pub struct RegistryMirror {
 }
 
 impl RegistryMirror {
-    /// Reads `source:target`; spaces do not count.
+    /// Parses `source:target`, ignoring spaces.
     pub fn parse(text: &str) -> Option<Self> {
         let text: String = text.split_whitespace().collect();
         match text.split(':').collect::<Vec<_>>()[..] {
@@ -27,7 +27,7 @@ impl RegistryMirror {
         }
     }
 
-    /// Returns the part of `image` that follows the source, which must end at a part of the image's name.
+    /// Returns the rest of `image` after the source, which must end at a `/` or at the end of the name.
     fn rest<'a>(&self, image: &'a str) -> Option<&'a str> {
         image
             .strip_prefix(&self.source)
@@ -35,20 +35,19 @@ impl RegistryMirror {
     }
 }
 
-/// A registry of Azure.
+/// Registry of Azure that an image is pulled from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRegistry {
-    /// Host of the registry.
     pub server: String,
-    /// Mirrored registry that the image names, if there is one.
+    /// Source of the mirror, if the image names a mirrored registry.
     pub source: Option<String>,
 }
 
-/// Returns the registry of `image`; `None`: it is none of Azure's. `suffix`: how the cloud's registries end; empty: it has
-/// none.
+/// Returns the registry of `image`, or `None` if it is not in Azure. `suffix` is the suffix of the cloud's registries; empty if the
+/// cloud has none.
 pub fn registry_of(image: &str, mirrors: &[RegistryMirror], suffix: &str) -> Option<ImageRegistry> {
-    let fitting = mirrors.iter().filter_map(|mirror| Some((mirror, mirror.rest(image)?)));
-    let (target, source) = match fitting.max_by_key(|(mirror, _)| mirror.source.len()) {
+    let matching = mirrors.iter().filter_map(|mirror| Some((mirror, mirror.rest(image)?)));
+    let (target, source) = match matching.max_by_key(|(mirror, _)| mirror.source.len()) {
         Some((mirror, rest)) => (format!("{}{rest}", mirror.target), Some(mirror.source.clone())),
         None => (image.to_owned(), None),
     };
@@ -56,13 +55,13 @@ pub fn registry_of(image: &str, mirrors: &[RegistryMirror], suffix: &str) -> Opt
     is_registry(server, suffix).then(|| ImageRegistry { server: server.to_owned(), source })
 }
 
-/// Returns the names under the patterns with which the kubelet finds credentials: the clouds' registries, and `suffix`.
+/// Returns the patterns of registries for the kubelet: those of Azure's clouds, and `suffix`.
 pub(super) fn patterns(suffix: &str) -> Vec<String> {
     let custom = (is_suffix(suffix) && !WELL_KNOWN.contains(&suffix)).then_some(suffix);
     WELL_KNOWN.iter().copied().chain(custom).map(|suffix| format!("*.{suffix}")).collect()
 }
 
-/// Returns the host of the whole registry in lower case, also for its host in one region.
+/// Returns the global host of the registry in lower case, also for a regional host.
 pub(super) fn global_host(server: &str) -> String {
     let host = server.to_ascii_lowercase();
     let labels: Vec<&str> = host.splitn(4, '.').collect();
@@ -76,12 +75,12 @@ fn is_registry(server: &str, suffix: &str) -> bool {
     is_well_known || (is_suffix(suffix) && is_below(suffix).is_some_and(|rest| rest.split('.').all(is_label)))
 }
 
-/// Returns `true` if registries alone can be below it: all kinds of hosts are below a top-level domain.
+/// Returns `true` for a valid suffix of registries. A top-level domain is not valid, because other hosts are below it, too.
 fn is_suffix(suffix: &str) -> bool {
     suffix.contains('.')
 }
 
-/// Returns `true` for `name` and `name.region.geo`. A hash may follow the name behind a hyphen. Upstream: `acrRE`.
+/// Returns `true` for `name` and `name.region.geo`. A hyphen and a hash may follow the name. Upstream: `acrRE`.
 fn is_login_server(rest: &str) -> bool {
     let is_name = |label: &str| is_label(label) && label.bytes().filter(|byte| *byte == b'-').count() <= 1;
     match rest.split('.').collect::<Vec<_>>()[..] {
@@ -91,7 +90,7 @@ fn is_login_server(rest: &str) -> bool {
     }
 }
 
-/// Returns a label of a DNS name.
+/// Returns `true` for a valid label of a DNS name.
 fn is_label(label: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
@@ -105,8 +104,8 @@ mod tests {
         list.iter().filter_map(|text| RegistryMirror::parse(text)).collect()
     }
 
-    /// Upstream: `TestParseACRLoginServerFromImage`, and what its cases are in the clouds themselves. Names with hyphens are registries whose
-    /// names are not shared between tenants.
+    /// Upstream: `TestParseACRLoginServerFromImage`, with the same cases in other clouds. Names with hyphens are registries whose
+    /// names are unique within a tenant only.
     #[test]
     fn only_the_host_decides() {
         let custom = "azurecr.my.cloud";
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_replace_whole_parts_and_the_longest_counts() {
+    fn mirrors_replace_whole_parts_and_the_longest_is_used() {
         let mirrors = mirrors(&[
             "mcr.microsoft.com:abc.azurecr.io",
             " mcr.microsoft.com/oss : oss.azurecr.io/cache ",
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_mirrors_are_none() {
+    fn malformed_mirrors_are_refused() {
         for text in ["", "a", "a:", ":b", ":", "a:b:c", "localhost:5000:a.azurecr.io"] {
             assert_eq!(RegistryMirror::parse(text), None, "{text}");
         }

@@ -1,6 +1,6 @@
-//! From a request to a response: who pulls, the token, the registry's password.
+//! Steps from a request to a response: identity, token, password of the registry.
 //!
-//! In: the flags, the kubelet's request, the environment. Out: the response, or one line that says what to mend.
+//! In: the flags, the kubelet's request, the environment. Out: the response, or a remedy on one line.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -24,14 +24,14 @@ use crate::{
 
 /// Scope of tokens for registries.
 const SCOPE: &str = "https://containerregistry.azure.net/.default";
-/// User name that accompanies a refresh token.
+/// User name of a login with a refresh token.
 const TOKEN_USER: &str = "00000000-0000-0000-0000-000000000000";
-/// Pattern of registries, which are used anonymously if they need no login.
+/// Pattern of registries that get an anonymous login, unless a more specific pattern matches.
 const ANONYMOUS: &str = "*.azurecr.*";
-/// Time for which the kubelet caches logins; refresh tokens are valid for longer.
-const CACHED: Duration = Duration::from_secs(60 * 60);
-/// Fields of azure.json that are used here; the manager reports errors in others.
-const FIELDS_READ: &[&str] = &[
+/// Time for which the kubelet caches logins. Refresh tokens are valid for longer.
+const CACHE_DURATION: Duration = Duration::from_secs(60 * 60);
+/// Fields of azure.json that are used here. The manager reports errors in others.
+const USED_FIELDS: &[&str] = &[
     "",
     "cloud",
     "tenantId",
@@ -59,13 +59,13 @@ pub enum ImageCredentialError {
     Registry { server: String, problem: String },
 }
 
-/// Answers over the network, with the process's environment.
+/// Provides credentials for `request` over the network, with the environment of the process.
 pub async fn provide(config: ImageCredentialConfig, request: Vec<u8>) -> Result<String, ImageCredentialError> {
     let environment = environment();
     provide_with(&config, &request, &environment, &NetworkWires(environment.clone())).await
 }
 
-/// Provides credentials with another wire and environment.
+/// Provides credentials with other transports and another environment.
 pub async fn provide_with(
     config: &ImageCredentialConfig,
     request: &[u8],
@@ -79,13 +79,13 @@ pub async fn provide_with(
     })?;
     let registry = registry_of(&request.image, &mirrors(config), &cloud.registry_suffix);
     let Some(registry) = registry else {
-        tracing::info!(image = request.image, "image of no Azure registry: empty response");
+        tracing::info!(image = request.image, "image is not in an Azure registry: empty response");
         return Ok(response(&BTreeMap::new(), Duration::ZERO));
     };
     let provider = RegistryLogins { config, azure: &azure, cloud: &cloud, environment, wires };
     let mut logins = provider.logins(&request, &registry).await?;
     logins.insert(ANONYMOUS.to_owned(), RegistryLogin::anonymous());
-    Ok(response(&logins, CACHED))
+    Ok(response(&logins, CACHE_DURATION))
 }
 
 fn mirrors(config: &ImageCredentialConfig) -> Vec<RegistryMirror> {
@@ -93,7 +93,7 @@ fn mirrors(config: &ImageCredentialConfig) -> Vec<RegistryMirror> {
     let read = |entry: &String| {
         let mirror = RegistryMirror::parse(entry);
         if mirror.is_none() {
-            tracing::error!(entry, "--registry-mirror: want source:target; entry skipped");
+            tracing::error!(entry, "--registry-mirror: expected source:target; entry skipped");
         }
         mirror
     };
@@ -104,7 +104,7 @@ async fn read_config(path: &Path) -> Result<AzureConfig, ImageCredentialError> {
     let bad = |problem: String| ImageCredentialError::Configuration { path: path.display().to_string(), problem };
     let decoded = decode(&read_text(path).await.map_err(bad)?);
     let mut errors = decoded.findings.iter().filter(|finding| finding.severity == FindingSeverity::Error);
-    match errors.find(|finding| FIELDS_READ.contains(&finding.field.as_str())) {
+    match errors.find(|finding| USED_FIELDS.contains(&finding.field.as_str())) {
         Some(finding) => Err(bad(finding.to_string())),
         None => Ok(decoded.config),
     }
@@ -119,7 +119,7 @@ struct RegistryLogins<'a> {
 }
 
 impl RegistryLogins<'_> {
-    /// Returns the logins by pattern.
+    /// Returns the logins by pattern of registries.
     async fn logins(
         &self,
         request: &ImageCredentialRequest,
@@ -133,7 +133,7 @@ impl RegistryLogins<'_> {
         let (token, tenant) = match identity {
             ImagePullIdentity::ClientSecret { client_id, secret } => {
                 let login = RegistryLogin { username: client_id, password: secret };
-                // A host of one region has more labels than the patterns, and the kubelet compares label by label.
+                // The kubelet compares label by label, and a regional host has more labels than the patterns.
                 let servers = patterns(&self.cloud.registry_suffix).into_iter().chain([registry.server.clone()]);
                 return Ok(servers.map(|server| (server, login.clone())).collect());
             }

@@ -1,4 +1,4 @@
-//! Request of the kubelet and response to it. Pure.
+//! Request of the kubelet, and the response to it. Pure.
 //!
 //! In: a `CredentialProviderRequest`, bounded. Out: its fields, or an error; and a `CredentialProviderResponse` as text.
 
@@ -10,19 +10,19 @@ use serde_json::json;
 
 use crate::flags::duration;
 
-/// The one version that is spoken.
+/// Supported version of the protocol.
 const VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
 const REQUEST: &str = "CredentialProviderRequest";
-/// Characters of an image; registries allow far fewer.
-const LONGEST_IMAGE: usize = 4_096;
-/// Characters of foreign text that are repeated.
-const SHOWN: usize = 64;
+/// Maximum length of an image's name, in bytes. Registries allow far fewer.
+const MAX_IMAGE: usize = 4_096;
+/// Maximum number of characters of untrusted text that are repeated.
+const MAX_SHOWN: usize = 64;
 
-/// Image, and the Pod that needs it.
+/// Request for credentials of an image, with the service account of the Pod.
 #[derive(Clone)]
 pub struct ImageCredentialRequest {
     pub image: String,
-    /// Token of the Pod's service account; empty when the kubelet sends none.
+    /// Token of the Pod's service account; empty if the kubelet sends none.
     pub service_account_token: Secret,
     /// Annotations of the service account that the kubelet is configured to send.
     pub annotations: BTreeMap<String, String>,
@@ -45,20 +45,20 @@ struct KubeletRequest {
 }
 
 impl ImageCredentialRequest {
-    /// Reads a request. The error repeats nothing of it but its version and kind.
+    /// Parses a request. The error repeats only its version and kind.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        // The parser's own error may quote what was found, a token among it.
-        let malformed = || format!("no {REQUEST} in JSON");
-        // Fields may come by place in a list, for the parser.
+        // The parser's own error may quote the input, and with it a token.
+        let malformed = || format!("expected a {REQUEST} in JSON");
+        // The parser would also accept the fields as the elements of a list.
         let text = Some(text).filter(|text| text.trim_ascii_start().starts_with(b"{")).ok_or_else(malformed)?;
         let request: KubeletRequest = serde_json::from_slice(text).map_err(|_| malformed())?;
         if (request.api_version.as_str(), request.kind.as_str()) != (VERSION, REQUEST) {
             let (version, kind) = (shown(&request.api_version), shown(&request.kind));
-            return Err(format!("{kind:?} of {version:?} is not supported: want {REQUEST} of {VERSION}"));
+            return Err(format!("{kind:?} of {version:?} is not supported; expected {REQUEST} of {VERSION}"));
         }
         let image = request.image.unwrap_or_default();
-        if image.is_empty() || image.len() > LONGEST_IMAGE || image.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(format!("image: want the name of an image, at most {LONGEST_IMAGE} bytes, without spaces"));
+        if image.is_empty() || image.len() > MAX_IMAGE || image.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(format!("image: expected the name of an image, at most {MAX_IMAGE} bytes, without spaces"));
         }
         Ok(Self {
             image,
@@ -69,10 +69,10 @@ impl ImageCredentialRequest {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    text.chars().take(MAX_SHOWN).collect()
 }
 
-/// User name and password.
+/// User name and password of a registry.
 #[derive(Clone)]
 pub(super) struct RegistryLogin {
     pub(super) username: String,
@@ -80,13 +80,13 @@ pub(super) struct RegistryLogin {
 }
 
 impl RegistryLogin {
-    /// Creates a login for registries that need none.
+    /// Returns the login for registries that allow anonymous pulls.
     pub(super) fn anonymous() -> Self {
         Self { username: String::new(), password: Secret::new(String::new()) }
     }
 }
 
-/// Returns the response: logins by the pattern of registries, and for how long the kubelet may keep them.
+/// Returns the response with logins by the pattern of registries, which the kubelet may cache for `cached`.
 pub(super) fn response(logins: &BTreeMap<String, RegistryLogin>, cached: Duration) -> String {
     let login = |login: &RegistryLogin| json!({"username": login.username, "password": login.password.secret()});
     let auth: BTreeMap<_, _> = logins.iter().map(|(pattern, found)| (pattern, login(found))).collect();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_and_unknown_ones_passed_over() {
+    fn known_fields_are_read_and_others_ignored() {
         let read =
             request(r#","image":"a/b:c","serviceAccountToken":"pl4nt3d","serviceAccountAnnotations":{"a":"b"},"x":1"#)
                 .unwrap();
@@ -119,27 +119,27 @@ mod tests {
     }
 
     #[test]
-    fn bad_requests_are_told_without_their_content() {
+    fn errors_of_bad_requests_omit_their_content() {
         let other = |version: &str, kind: &str| format!(r#"{{"apiVersion":"{version}","kind":"{kind}","image":"a"}}"#);
-        for (text, told) in [
-            (String::new(), "no CredentialProviderRequest in JSON"),
-            ("[]".to_owned(), "no CredentialProviderRequest in JSON"),
-            (r#"{"serviceAccountToken":{"x":"pl4nt3d"}}"#.to_owned(), "no CredentialProviderRequest in JSON"),
-            (r#"{"serviceAccountToken":"pl4nt3d" pl4nt3d"#.to_owned(), "no CredentialProviderRequest in JSON"),
+        for (text, message) in [
+            (String::new(), "expected a CredentialProviderRequest in JSON"),
+            ("[]".to_owned(), "expected a CredentialProviderRequest in JSON"),
+            (r#"{"serviceAccountToken":{"x":"pl4nt3d"}}"#.to_owned(), "expected a CredentialProviderRequest in JSON"),
+            (r#"{"serviceAccountToken":"pl4nt3d" pl4nt3d"#.to_owned(), "expected a CredentialProviderRequest in JSON"),
             ("{}".to_owned(), "\"\" of \"\" is not supported"),
-            (other("credentialprovider.kubelet.k8s.io/v1beta1", REQUEST), "v1beta1\" is not supported: want"),
+            (other("credentialprovider.kubelet.k8s.io/v1beta1", REQUEST), "v1beta1\" is not supported; expected"),
             (other(VERSION, "CredentialProviderResponse"), "\"CredentialProviderResponse\" of"),
             (other(VERSION, "CredentialProviderFoo"), "\"CredentialProviderFoo\" of"),
             (other("foo.k8s.io/v1", REQUEST), "of \"foo.k8s.io/v1\""),
             (other(&"v".repeat(500), REQUEST), "is not supported"),
         ] {
             let error = ImageCredentialRequest::parse(text.as_bytes()).unwrap_err();
-            assert!(error.contains(told) && !error.contains("pl4nt3d") && error.len() < 300, "{text}: {error}");
+            assert!(error.contains(message) && !error.contains("pl4nt3d") && error.len() < 300, "{text}: {error}");
         }
         for fields in ["", r#","image":"""#, r#","image":null"#, r#","image":"a b""#, r#","image":"a\nb""#] {
             assert!(request(fields).unwrap_err().starts_with("image: "), "{fields}");
         }
-        let long = "a".repeat(LONGEST_IMAGE + 1);
+        let long = "a".repeat(MAX_IMAGE + 1);
         assert!(request(&format!(r#","image":"{long}""#)).unwrap_err().starts_with("image: "));
     }
 }

@@ -1,5 +1,7 @@
-//! The wires of the credential provider. In: the environment. Out: transports, made when something is first sent: a response that needs
-//! no request reads no certificate authorities.
+//! Transports of the credential provider.
+//!
+//! In: the environment. Out: transports, created when the first request is sent, so that a response without requests does not read the
+//! certificate authorities.
 
 use std::{
     collections::BTreeMap,
@@ -14,20 +16,20 @@ use crate::providers::azure::{
     transport::{ArmTransport, ArmTransportError},
 };
 
-/// Transports of requests. Tests replace them by a simulator.
+/// Transports of requests. Tests use a simulator instead.
 pub trait ImageCredentialWires: Send + Sync {
     /// Returns the transport to the cloud.
     fn cloud(&self) -> Arc<dyn ArmTransport>;
-    /// Returns a transport to one server of the cluster, without proxy.
+    /// Returns a transport to one server of the cluster, without a proxy.
     fn pinned(&self, host: &PinnedHost) -> Result<Arc<dyn ArmTransport>, AuthError>;
 }
 
-/// The network, with the proxies and certificate authorities of the environment.
+/// Transports over the network, with the proxies and certificate authorities of the environment.
 pub(super) struct NetworkWires(pub(super) BTreeMap<String, String>);
 
 impl ImageCredentialWires for NetworkWires {
     fn cloud(&self) -> Arc<dyn ArmTransport> {
-        Arc::new(LazyTransport { environment: self.0.clone(), made: OnceLock::new() })
+        Arc::new(LazyTransport { environment: self.0.clone(), transport: OnceLock::new() })
     }
 
     fn pinned(&self, host: &PinnedHost) -> Result<Arc<dyn ArmTransport>, AuthError> {
@@ -37,13 +39,13 @@ impl ImageCredentialWires for NetworkWires {
 
 struct LazyTransport {
     environment: BTreeMap<String, String>,
-    made: OnceLock<Result<ReqwestTransport, AuthError>>,
+    transport: OnceLock<Result<ReqwestTransport, AuthError>>,
 }
 
 #[async_trait]
 impl ArmTransport for LazyTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
-        match self.made.get_or_init(|| ReqwestTransport::new(&self.environment)) {
+        match self.transport.get_or_init(|| ReqwestTransport::new(&self.environment)) {
             Ok(transport) => transport.send(request).await,
             Err(error) => Err(ArmTransportError::NotSent(error.to_string())),
         }

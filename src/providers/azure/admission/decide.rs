@@ -1,7 +1,7 @@
-//! Verdict on a Service. Pure.
+//! Decision about a Service. Pure.
 //!
-//! In: the request, the settings. Out: a response. A Service that was refused before is not refused again for the same
-//! errors: its finalizer and labels must remain editable.
+//! In: the request, the settings. Out: a response. A Service that had errors before is not refused for the same
+//! errors, because its finalizer and labels must remain editable.
 
 use std::collections::BTreeSet;
 
@@ -15,30 +15,30 @@ use crate::{
     },
 };
 
-/// Judges the change of a Service of type `LoadBalancer` that gets its load balancer from this manager.
+/// Decides about a change of a Service of type `LoadBalancer` that this manager serves.
 pub(super) fn decide(request: &AdmissionRequest, settings: &LoadBalancerSettings) -> AdmissionAnswer {
     let is_services = request.resource.group.is_empty() && request.resource.kind == "services";
     if !is_services || !request.sub_resource.is_empty() || !["CREATE", "UPDATE"].contains(&request.operation.as_str()) {
         return AdmissionAnswer::allowed();
     }
-    // Documents that are no Service are the API server's to refuse.
-    let Some(service) = request.object.read().filter(|service| is_judged(service, settings)) else {
+    // The API server refuses documents that are not a valid Service.
+    let Some(service) = request.object.read().filter(|service| is_validated(service, settings)) else {
         return AdmissionAnswer::allowed();
     };
-    let before = request.old_object.read().filter(|service| is_judged(service, settings));
-    let old_warnings: BTreeSet<String> = before.map(|before| refusals(&before, settings)).unwrap_or_default();
+    let old_service = request.old_object.read().filter(|service| is_validated(service, settings));
+    let old_refusals: BTreeSet<String> = old_service.map(|service| refusals(&service, settings)).unwrap_or_default();
     let (old, new): (BTreeSet<_>, BTreeSet<_>) =
-        refusals(&service, settings).into_iter().partition(|refusal| old_warnings.contains(refusal));
+        refusals(&service, settings).into_iter().partition(|refusal| old_refusals.contains(refusal));
     let messages = warnings(&service, settings).into_iter().map(|warning| format!("{}: {}", warning.field, warning.message));
     let warned = old.into_iter().map(|refusal| format!("no load balancer because of {refusal}"));
-    let verdict = match new.is_empty() {
+    let response = match new.is_empty() {
         true => AdmissionAnswer::allowed(),
         false => AdmissionAnswer::refused(new.into_iter().collect::<Vec<_>>().join("; ")),
     };
-    verdict.with_warnings(warned.chain(messages))
+    response.with_warnings(warned.chain(messages))
 }
 
-fn is_judged(service: &Service, settings: &LoadBalancerSettings) -> bool {
+fn is_validated(service: &Service, settings: &LoadBalancerSettings) -> bool {
     settings.classes.wants(service) && service.metadata.deletion_timestamp.is_none()
 }
 
@@ -91,48 +91,48 @@ mod tests {
     }
 
     #[test]
-    fn what_the_planner_refuses_is_refused_with_the_field() {
-        for (annotations, fields, told) in [
+    fn a_refusal_of_the_planner_names_the_field() {
+        for (annotations, fields, field) in [
             (json!({TIMEOUT: "1"}), json!({}), "azure-load-balancer-tcp-idle-timeout"),
             (json!({GROUP: "a/b"}), json!({}), "azure-load-balancer-resource-group"),
             (json!({}), json!({"loadBalancerIP": "not-an-address"}), "loadBalancerIP"),
             (json!({INTERNAL: "true", "service.beta.kubernetes.io/azure-load-balancer-ipv4": "fd00::1"}), json!({}), "ipv4"),
         ] {
             let refusal = created(&annotations, &fields).refusal.unwrap_or_default();
-            assert!(refusal.contains(told), "{annotations} {fields}: {refusal}");
+            assert!(refusal.contains(field), "{annotations} {fields}: {refusal}");
         }
     }
 
     #[test]
-    fn what_is_strange_is_a_warning_with_the_nearest_name() {
+    fn a_doubtful_annotation_causes_a_warning_with_a_hint() {
         let misspelt = "service.beta.kubernetes.io/azure-load-balancer-internl";
         for (key, value, hint) in [(misspelt, "true", INTERNAL), (LABEL, "Not_A_Label!", "lower-case letters")] {
-            let answer = created(&json!({key: value}), &json!({}));
-            assert_eq!(answer.refusal, None, "{key}");
-            let [warning] = answer.warnings.as_slice() else { panic!("{answer:?}") };
+            let response = created(&json!({key: value}), &json!({}));
+            assert_eq!(response.refusal, None, "{key}");
+            let [warning] = response.warnings.as_slice() else { panic!("{response:?}") };
             assert!(warning.contains(key) && warning.contains(hint), "{warning}");
         }
         assert_eq!(created(&json!({INTERNAL: "true"}), &json!({})), AdmissionAnswer::allowed());
     }
 
     #[test]
-    fn what_is_not_ours_or_goes_is_not_judged() {
+    fn unserved_and_deleted_services_are_not_validated() {
         let bad = json!({TIMEOUT: "1"});
         for fields in [json!({"type": "ClusterIP"}), json!({"loadBalancerClass": "example.com/other"})] {
             assert_eq!(created(&bad, &fields), AdmissionAnswer::allowed(), "{fields}");
         }
         let own = LoadBalancerClasses::new(Some("example.com/other"), false).unwrap();
         for (fields, is_refused) in [(json!({"loadBalancerClass": "example.com/other"}), true), (json!({}), false)] {
-            let answer = decide(&request("CREATE", document(&bad, &fields), Value::Null), &settings().serving(&own));
-            assert_eq!(answer.refusal.is_some(), is_refused, "{fields}");
+            let response = decide(&request("CREATE", document(&bad, &fields), Value::Null), &settings().serving(&own));
+            assert_eq!(response.refusal.is_some(), is_refused, "{fields}");
         }
-        let mut going = document(&bad, &json!({}));
-        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let mut deleted = document(&bad, &json!({}));
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let good = document(&json!({}), &json!({}));
         let refused = || request("CREATE", document(&bad, &json!({})), Value::Null);
         assert!(decide(&refused(), &settings()).refusal.is_some());
         for other in [
-            request("UPDATE", going, good),
+            request("UPDATE", deleted, good),
             request("DELETE", Value::Null, document(&bad, &json!({}))),
             request("CREATE", json!({"spec": 5}), Value::Null),
             AdmissionRequest { sub_resource: "status".to_owned(), ..refused() },
@@ -144,17 +144,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_before_is_warned_about_and_only_new_mistakes_are_refused() {
+    fn old_errors_are_warnings_and_only_new_ones_are_refused() {
         let bad = json!({TIMEOUT: "1"});
-        let mut labelled = document(&bad, &json!({}));
-        labelled["metadata"]["labels"] = json!({"a": "b"});
-        let answer = decide(&request("UPDATE", labelled, document(&bad, &json!({}))), &settings());
-        assert_eq!(answer.refusal, None);
-        assert!(answer.warnings.iter().any(|warning| warning.contains("no load balancer because of")), "{answer:?}");
+        let mut labeled = document(&bad, &json!({}));
+        labeled["metadata"]["labels"] = json!({"a": "b"});
+        let response = decide(&request("UPDATE", labeled, document(&bad, &json!({}))), &settings());
+        assert_eq!(response.refusal, None);
+        assert!(response.warnings.iter().any(|warning| warning.contains("no load balancer because of")), "{response:?}");
         let worse = document(&json!({TIMEOUT: "1", GROUP: "a/b"}), &json!({}));
         let refusal = decide(&request("UPDATE", worse, document(&bad, &json!({}))), &settings()).refusal.unwrap();
         assert!(refusal.contains("azure-load-balancer-resource-group") && !refusal.contains("idle-timeout"), "{refusal}");
-        // Its type changes: everything is new.
+        // After a change of the type, all errors are new.
         let other = document(&bad, &json!({"type": "ClusterIP"}));
         assert!(decide(&request("UPDATE", document(&bad, &json!({})), other), &settings()).refusal.is_some());
     }

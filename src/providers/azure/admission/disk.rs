@@ -1,9 +1,8 @@
 //! Location of an Azure disk, for `pv-labeler`.
 //!
 //! In: a PersistentVolume. Out: region and zone, read from the disk that its `diskURI` names. Volumes of the CSI driver have
-//! a node affinity of their own and are skipped. Any client of the webhook port can cause reads: only disks of the
-//! configured subscriptions are read, after all other requests that wait for ARM, few concurrently ([`reads`]), and ARM's
-//! error messages are only logged.
+//! their own node affinity and are skipped. Any client of the webhook port can cause reads. So only disks of the configured
+//! subscriptions are read, with the lowest urgency, few concurrently ([`reads`]), and ARM's error messages are only logged.
 
 mod reads;
 
@@ -28,10 +27,10 @@ use reads::DiskReads;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
-/// Name of a disk that is not there yet.
+/// Name of a disk that does not exist yet.
 const PLACEHOLDER: &str = "placeholder-for-provisioning";
 
-/// Labels of disks, on whatever configuration is at work.
+/// Labeler of volumes, with the current configuration.
 pub(in super::super) struct DiskLabeler {
     session: Arc<ArcSwapOption<Session>>,
     reads: DiskReads,
@@ -43,7 +42,7 @@ impl DiskLabeler {
     }
 }
 
-/// Fields of a disk that are read.
+/// Disk in ARM, with the used fields.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ManagedDisk {
@@ -68,11 +67,11 @@ impl PvLabeler for DiskLabeler {
     }
 }
 
-/// Returns the disk of a volume that is one of Azure.
+/// Returns the ID of a volume's Azure disk; `None` for other volumes and for placeholders.
 fn disk(volume: &PersistentVolume) -> CloudResult<Option<ResourceId>> {
     let source = volume.spec.as_ref().and_then(|spec| spec.azure_disk.as_ref());
     let Some(source) = source.filter(|source| source.disk_name != PLACEHOLDER) else { return Ok(None) };
-    let invalid = || CloudError::refused("spec.azureDisk.diskURI: want the resource id of a managed disk");
+    let invalid = || CloudError::refused("spec.azureDisk.diskURI: expected the resource id of a managed disk");
     let id = ResourceId::parse(&source.disk_uri).map_err(|_| invalid())?;
     if id.is_type(api::DISKS.resource_type) { Ok(Some(id)) } else { Err(invalid()) }
 }
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_disks_that_are_there_are_looked_at() {
+    fn only_existing_disks_are_read() {
         let id = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d";
         let of = |name: &str, uri: &str| volume(&json!({"azureDisk": {"diskName": name, "diskURI": uri}}));
         assert_eq!(disk(&of("d", id)).unwrap().unwrap().as_str(), id);

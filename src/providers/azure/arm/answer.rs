@@ -1,4 +1,4 @@
-//! The document in an answer, or why there is none. Pure.
+//! Decoding of the document in a response. Pure.
 
 use bytes::Bytes;
 use http::Response;
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::{classify, error_body::one_line, request::RequestTemplate};
 use crate::providers::azure::model::{ArmError, ArmErrorClass, ArmResult};
 
-/// Returns the document in a successful answer.
+/// Returns the document in a successful response.
 pub(super) fn decode<D: DeserializeOwned>(template: &RequestTemplate, response: &Response<Bytes>) -> ArmResult<D> {
     let body = response.body();
     serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).map_err(|error| ArmError {
@@ -15,7 +15,7 @@ pub(super) fn decode<D: DeserializeOwned>(template: &RequestTemplate, response: 
         correlation_id: classify::correlation_id(response),
         ..template
             .request_line()
-            .error(ArmErrorClass::MalformedAnswer, one_line(&format!("the answer is not the document expected: {error}")))
+            .error(ArmErrorClass::MalformedAnswer, one_line(&format!("the response is not the expected document: {error}")))
     })
 }
 

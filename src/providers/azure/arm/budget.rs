@@ -1,7 +1,7 @@
 //! Admission of requests: token buckets that mirror ARM's own quotas, corrected by the remaining quotas that ARM reports.
 //!
-//! In: the charge of a request with the namespaces that cause it, and its urgency; after it, the response's status and headers.
-//! Out: permission, sooner for more urgent requests and for namespaces that have used less. Callers wait, they do not fail. The
+//! In: the charge and urgency of a request, with the namespaces that cause it; later, the status and headers of its response.
+//! Out: admission, sooner for more urgent requests and for namespaces that have used less. Callers wait; they do not fail. The
 //! decisions are in `limits`, `buckets`, `usage`, `queue` and `quota_headers`; this file holds the lock and the timer.
 
 mod buckets;
@@ -45,13 +45,14 @@ use crate::{
     status::BudgetStatus,
 };
 
-/// Interval at which the gauges are updated while a bucket refills.
+/// Interval of gauge updates while a bucket refills.
 const REFRESH: Duration = Duration::from_secs(10);
-/// A wait for a quota from which on it is logged, and the time between two lines.
+/// Minimum wait for a quota that is logged.
 const LOGGED_WAIT: Duration = Duration::from_secs(5);
+/// Minimum time between two log lines about waits.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The gate that every ARM request passes. Cheap to clone; all clones share one state.
+/// Gate that every ARM request passes. Cheap to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Budget {
     shared: Arc<BudgetShared>,
@@ -62,7 +63,7 @@ struct BudgetShared {
     metrics: Arc<Metrics>,
     clock: Clock,
     state: Mutex<BudgetState>,
-    /// Notified when the driver must run earlier than planned.
+    /// Signal to the driver to run earlier than planned.
     earlier: Notify,
 }
 
@@ -72,7 +73,7 @@ struct BudgetState {
     queue: BudgetQueue,
     /// Senders that admit the waiting callers.
     callers: HashMap<u64, oneshot::Sender<()>>,
-    /// Next run of the driver; `None` while there is none.
+    /// Time of the next run of the driver; `None` while no driver runs.
     driver: Option<Instant>,
     /// Time of the last log line about waiting requests.
     logged: Option<Instant>,
@@ -83,13 +84,13 @@ impl BudgetState {
     fn admit(&mut self, now: Instant) -> Option<Instant> {
         let queued = self.queue.admit(&mut self.buckets, now);
         for number in queued.tickets {
-            // A caller that is gone gives its tokens back itself: see `QueuePlace`.
+            // A cancelled caller has returned its tokens: see `QueueEntry`.
             self.callers.remove(&number).map(|caller| caller.send(()));
         }
         queued.retry_at
     }
 
-    /// Logs a long wait, unless there was a line a moment ago: hundreds of requests wait for the same quota.
+    /// Logs a long wait, at most once per [`LOG_INTERVAL`], because hundreds of requests may wait for the same quota.
     fn log(&mut self, delay: &RequestDelay, now: Instant) {
         let is_long = delay.until.saturating_duration_since(now) >= LOGGED_WAIT;
         if is_long && self.logged.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {
@@ -108,9 +109,9 @@ impl Budget {
         Self { shared: Arc::new(BudgetShared { settings, metrics, clock, state, earlier }) }
     }
 
-    /// Creates a budget with these settings: `before` with all it knows, if it has them already, else a new one.
-    pub fn renewed(before: Option<&Self>, settings: BudgetSettings, metrics: &Arc<Metrics>, clock: Clock) -> Self {
-        let same = before.filter(|before| before.shared.settings == settings);
+    /// Returns `previous` with its state if its settings are the same, otherwise a new budget.
+    pub fn renewed(previous: Option<&Self>, settings: BudgetSettings, metrics: &Arc<Metrics>, clock: Clock) -> Self {
+        let same = previous.filter(|previous| previous.shared.settings == settings);
         same.cloned().unwrap_or_else(|| Self::new(settings, Arc::clone(metrics), clock))
     }
 
@@ -121,7 +122,7 @@ impl Budget {
         self.wait_in_queue(charge, QueueClaim { causes: charge.causes.clone(), ..urgency.into() }).await
     }
 
-    /// Returns what the namespaces of `charge` have used, unless enough is left for all namespaces.
+    /// Returns the usage of the namespaces of `charge`; `None` while enough is left for all namespaces.
     fn usage_while_scarce(&self, charge: &RequestCharge) -> Option<u32> {
         let charges = limits::bucket_charges(charge, &self.shared.settings);
         let (state, now) = (self.shared.state.lock(), self.shared.clock.now());
@@ -131,32 +132,32 @@ impl Budget {
     async fn wait_in_queue(&self, charge: &RequestCharge, claim: QueueClaim) -> Duration {
         let (shared, urgency) = (&self.shared, claim.urgency);
         let start = shared.clock.now();
-        let drains = limits::bucket_charges(charge, &shared.settings);
+        let charges = limits::bucket_charges(charge, &shared.settings);
         let (sender, mut receiver) = oneshot::channel();
-        let (mut index, obstacle) = {
+        let (mut entry, obstacle) = {
             let mut state = shared.state.lock();
-            let obstacle = state.buckets.send_time(&drains, |_| 0.0, start);
-            let ticket = state.queue.join(drains, claim, start);
+            let obstacle = state.buckets.send_time(&charges, |_| 0.0, start);
+            let ticket = state.queue.join(charges, claim, start);
             state.callers.insert(ticket.number, sender);
             let quota = ticket.charges.get(obstacle.limiting_bucket);
             quota.into_iter().for_each(|charge| state.log(&RequestDelay::new(&charge.id, obstacle.at, None), start));
             shared.admit_and_schedule(&mut state, start);
-            (QueuePlace { shared: Arc::clone(shared), ticket, is_admitted: false }, obstacle)
+            (QueueEntry { shared: Arc::clone(shared), ticket, is_admitted: false }, obstacle)
         };
-        // An error would mean that the state was dropped, which `index` prevents.
+        // An error would mean that the state was dropped, which `entry` prevents.
         let _ = (&mut receiver).await;
-        index.is_admitted = true;
+        entry.is_admitted = true;
         let waited = shared.clock.now().saturating_duration_since(start);
-        let obstacle = index.ticket.charges.get(obstacle.limiting_bucket).filter(|_| !waited.is_zero());
+        let obstacle = entry.ticket.charges.get(obstacle.limiting_bucket).filter(|_| !waited.is_zero());
         if let Some(metrics) = shared.metrics.table::<AzureMetrics>() {
-            let labels = [obstacle.map_or("none", |drain| drain.id.name.as_ref()), urgency.as_str()];
+            let labels = [obstacle.map_or("none", |charge| charge.id.name.as_ref()), urgency.as_str()];
             metrics.rows.azure_arm_budget_wait.with_label_values(&labels).observe(waited.as_secs_f64());
         }
         waited
     }
 
-    /// Returns every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of
-    /// pause, who waits for it by urgency.
+    /// Returns the buckets in use, for the status page: remaining tokens, capacity, refill, share, other users, remaining pause, and the
+    /// number of waiting requests by urgency.
     pub fn status(&self) -> BudgetStatus {
         let state = self.shared.state.lock();
         status::page(&state.buckets, &state.queue, &self.shared.settings, self.shared.clock.now())
@@ -171,7 +172,7 @@ impl RequestGate for Budget {
 
     async fn enter(&self, charge: &RequestCharge, urgency: Urgency, services: &ServiceCount<'_>) -> bool {
         let Some(used) = self.usage_while_scarce(charge) else { return false };
-        // Counted without the lock, and only when it matters.
+        // Counting Services is expensive: do it without the lock, and only while tokens are scarce.
         let allowance = usage::allowance(services());
         let waits = used > allowance;
         if waits {
@@ -199,23 +200,23 @@ impl RequestGate for Budget {
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
         let shared = &self.shared;
         let retry_after = retry_after(headers, shared.clock.wall());
-        let drains = limits::bucket_charges(charge, &shared.settings);
+        let charges = limits::bucket_charges(charge, &shared.settings);
         let response = QuotaHeaders { status, headers, code, retry_after };
-        let lessons = quota_headers::quota_updates(charge.operation, &drains, &shared.settings, &response);
+        let updates = quota_headers::quota_updates(charge.operation, &charges, &shared.settings, &response);
         let now = shared.clock.now();
         let mut state = shared.state.lock();
-        for lesson in lessons {
-            match lesson {
-                QuotaUpdate::AtMost(index, tokens) => state.buckets.at_most(&drains[index], tokens, now),
-                QuotaUpdate::Left(index, tokens) => state.buckets.set_left(&drains[index], tokens, now),
+        for update in updates {
+            match update {
+                QuotaUpdate::AtMost(index, tokens) => state.buckets.at_most(&charges[index], tokens, now),
+                QuotaUpdate::Remaining(index, tokens) => state.buckets.set_remaining(&charges[index], tokens, now),
                 QuotaUpdate::Pause(index, pause) => {
-                    if state.buckets.pause(&drains[index], now + pause, now) {
-                        shared.count_pause(&drains[index].id, pause);
+                    if state.buckets.pause(&charges[index], now + pause, now) {
+                        shared.count_pause(&charges[index].id, pause);
                     }
                 }
             }
         }
-        // What is left may be more than was thought.
+        // A response can raise the tokens of a resource.
         if !state.queue.is_empty() {
             shared.wake_driver(&state);
         }
@@ -223,14 +224,14 @@ impl RequestGate for Budget {
 }
 
 impl BudgetShared {
-    /// Wakes the driver. Without one no caller waits, and a runtime may be shutting down.
+    /// Wakes the driver if it runs; otherwise no caller waits.
     fn wake_driver(&self, state: &BudgetState) {
         if state.driver.is_some() {
             self.earlier.notify_one();
         }
     }
 
-    /// Admits all callers that can send, and makes sure that the driver runs in time.
+    /// Admits all callers that can send, and schedules the next run of the driver.
     fn admit_and_schedule(self: &Arc<Self>, state: &mut BudgetState, now: Instant) {
         let next = state.admit(now).unwrap_or(now + REFRESH);
         match state.driver {
@@ -246,7 +247,7 @@ impl BudgetShared {
     fn count_pause(&self, id: &limits::BucketId, pause: Duration) {
         tracing::warn!(bucket = %id.name, subscription = id.subscription, resource = id.resource, seconds = pause.as_secs_f64(),
             "ARM throttled requests; requests of this quota pause");
-        let subscription = if self.settings.is_labelled(&id.subscription) { id.subscription.as_str() } else { OTHER };
+        let subscription = if self.settings.is_labeled(&id.subscription) { id.subscription.as_str() } else { OTHER };
         let labels = [subscription, id.name.as_ref()];
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         metrics.rows.azure_arm_budget_pauses_total.with_label_values(&labels).inc();
@@ -255,10 +256,10 @@ impl BudgetShared {
 
     fn publish(&self, state: &BudgetState, now: Instant) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
-        let shown = |id: &limits::BucketId| id.resource.is_none() && self.settings.is_labelled(&id.subscription);
-        for (id, bucket) in state.buckets.iter().filter(|(id, _)| shown(id)) {
+        let is_published = |id: &limits::BucketId| id.resource.is_none() && self.settings.is_labeled(&id.subscription);
+        for (id, bucket) in state.buckets.iter().filter(|(id, _)| is_published(id)) {
             let labels = [id.subscription.as_str(), id.name.as_ref()];
-            let remaining = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
+            let remaining = if bucket.paused_for(now).is_zero() { bucket.remaining(now) } else { 0.0 };
             metrics.rows.azure_arm_budget_tokens.with_label_values(&labels).set(remaining);
             metrics.rows.azure_arm_budget_capacity.with_label_values(&labels).set(bucket.limit().capacity);
         }
@@ -271,8 +272,8 @@ impl BudgetShared {
         let next = state.admit(now);
         let is_full = state.buckets.tidy(now);
         self.publish(&state, now);
-        let at_rest = is_full && state.queue.is_empty();
-        state.driver = (!at_rest).then(|| next.map_or(now + REFRESH, |next| next.min(now + REFRESH)));
+        let is_idle = is_full && state.queue.is_empty();
+        state.driver = (!is_idle).then(|| next.map_or(now + REFRESH, |next| next.min(now + REFRESH)));
         state.driver
     }
 }
@@ -288,14 +289,14 @@ async fn drive(shared: Arc<BudgetShared>) {
     }
 }
 
-/// A caller's place in the queue. Dropped before the request is sent, it gives the place or the tokens back.
-struct QueuePlace {
+/// Caller's entry in the queue. Dropping it before admission is received leaves the queue, or returns the tokens.
+struct QueueEntry {
     shared: Arc<BudgetShared>,
     ticket: QueueTicket,
     is_admitted: bool,
 }
 
-impl Drop for QueuePlace {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         if self.is_admitted {
             return;

@@ -1,8 +1,8 @@
-//! The ARM client: one path for every request.
+//! ARM client: one path for every request.
 //!
-//! In: documents, ids, urgency, deadline. Out: documents, or an [`ArmError`] classed by the next move. The parts: `request` (what goes
-//! on the wire), `send` (gate, token, tries), `write` with `operation` (long-running operations), `classify` (errors). Requests wait
-//! at the [`super::budget`]; nothing here limits rates.
+//! In: documents, IDs, urgency, deadline. Out: documents, or an [`ArmError`] whose class selects the caller's next step. The parts:
+//! `request` (HTTP request), `send` (gate, token, attempts), `write` with `operation` (long-running operations), `classify` (errors).
+//! The [`super::budget`] limits rates, not this file.
 
 use std::{collections::HashSet, pin::Pin, sync::Arc};
 
@@ -18,7 +18,7 @@ use super::{
     answer::{decode, unread_result},
     budget::{Causes, RequestCharge, RequestDelay, SendPermit, ServiceCount},
     classify::RequestLine,
-    operation::WantedResult,
+    operation::RequiredResult,
     operation_length::OperationLengths,
     operation_watch::OperationWatch,
     request::RequestTemplate,
@@ -37,18 +37,17 @@ use crate::{
 /// Check that refuses a write with a reason, in addition to leadership.
 pub type WriteCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Most pages of one list; 5,000 machines are 50.
-const MOST_PAGES: usize = 10_000;
+/// Maximum number of pages of one list. 5,000 machines are 50 pages.
+const MAX_PAGES: usize = 10_000;
 
 /// Dependencies of the client.
 pub struct ArmClientDeps {
-    /// The wire. It must not follow redirects: the token would go with them.
+    /// Transport of HTTP requests. Must not follow redirects, which would send the token along.
     pub transport: Arc<dyn ArmTransport>,
     pub tokens: Arc<dyn TokenProvider>,
     pub gate: Arc<dyn RequestGate>,
-    /// Checked before every write, unless [`ArmClient::with_leadership`] names another.
+    /// Leadership that is checked before every write, unless [`ArmClient::with_leadership`] replaces it.
     pub leadership: Leadership,
-    /// Metrics of the client's calls.
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
 }
@@ -57,16 +56,15 @@ pub(super) struct ArmClientShared {
     pub(super) settings: ArmSettings,
     pub(super) deps: ArmClientDeps,
     pub(super) operation_watch: OperationWatch,
-    /// Durations of operations that were polled.
     pub(super) operation_lengths: Mutex<OperationLengths>,
 }
 
-/// Sends requests to ARM. Cheap to clone; a clone may have another urgency, causes, leadership or deadline.
+/// Client of ARM. Cheap to clone; a clone may have another urgency, causes, leadership or deadline.
 #[derive(Clone)]
 pub struct ArmClient {
     pub(super) shared: Arc<ArmClientShared>,
     pub(super) urgency: Urgency,
-    /// Namespaces that its writes are charged to.
+    /// Namespaces that the writes are charged to.
     pub(super) causes: Causes,
     pub(super) leadership: Leadership,
     pub(super) write_check: Option<WriteCheck>,
@@ -77,18 +75,18 @@ pub struct ArmClient {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedDocument<D> {
     pub document: D,
-    /// Whether ARM returned this before the operation ended: all but the etag is current.
+    /// Whether ARM returned the document before the operation ended, so that its etag is outdated.
     pub is_etag_outdated: bool,
 }
 
-/// Returns the document of a write that succeeded: as its operation left it, or else as it was accepted.
+/// Returns the document after a successful write: the operation's result, or else `early`, the document at acceptance.
 fn result_of<D: DeserializeOwned>(
     template: &RequestTemplate,
     last: Option<&Response<Bytes>>,
     early: Option<D>,
 ) -> ArmResult<AcceptedDocument<D>> {
     let Some(response) = last else {
-        let no_result = || template.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document");
+        let no_result = || template.request_line().error(ArmErrorClass::OutcomeUnknown, "the response contains no document");
         return Ok(AcceptedDocument { document: early.ok_or_else(no_result)?, is_etag_outdated: true });
     };
     let document = decode(template, response).map_err(|error| unread_result(template, &error))?;
@@ -103,13 +101,13 @@ struct ArmListPage<D> {
 }
 
 impl ArmClient {
-    /// Compares what is sent with what was planned.
+    /// Returns the witness that compares sent requests with the plan, if the transport has one.
     #[cfg(feature = "sandbox")]
     pub fn witness(&self) -> Option<&dyn crate::providers::azure::transport::PlanWitness> {
         self.shared.deps.transport.witness()
     }
 
-    /// Creates a client of the least urgency.
+    /// Creates a client with the lowest urgency.
     pub fn new(settings: ArmSettings, parts: ArmClientDeps) -> Self {
         let leadership = parts.leadership.clone();
         let shared = ArmClientShared {
@@ -142,15 +140,15 @@ impl ArmClient {
         Self { write_check: Some(check), ..self.clone() }
     }
 
-    /// Returns what a new or changed Service in `namespace` waits for; `None` if for no quota.
+    /// Returns the quota that a new or changed Service in `namespace` waits for, if any.
     pub fn delay(&self, namespace: &str) -> Option<RequestDelay> {
         self.shared.deps.gate.delay(namespace)
     }
 
-    /// Waits until a Service in `namespace`, which has `services`, may write network resources in `subscription`.
+    /// Waits until a Service in `namespace`, which has `services()` Services, may write network resources in `subscription`.
     ///
-    /// It waits only if the namespace has used more than its share of the quota. Then it gets a permit, to be kept until it has
-    /// written.
+    /// Waits only if the namespace has used more than its share of the quota. It then returns a permit, which the caller keeps until
+    /// its writes are done.
     pub async fn enter(
         &self,
         (subscription, namespace): (&str, &str),
@@ -167,8 +165,8 @@ impl ArmClient {
         Self { deadline: Some(deadline), ..self.clone() }
     }
 
-    /// Reads one document. A missing one is an error of class `NotFound` (or `ParentNotFound`). `query` is added to the
-    /// query of the API version.
+    /// Reads one document; an error of class `NotFound` or `ParentNotFound` if it does not exist. `query` is added to the
+    /// API version.
     pub async fn get<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
@@ -179,10 +177,9 @@ impl ArmClient {
         self.measure(&template, Box::pin(self.read(&template, self.read_deadline()))).await
     }
 
-    /// Returns all pages of the collection at `path`: a group's or resource's id and what follows, e.g.
+    /// Lists the collection at `path`, for example `{group}/providers/Microsoft.Compute/virtualMachines`.
     ///
-    /// `{group}/providers/Microsoft.Compute/virtualMachines`. Never a part of them: the error of one page is the error of
-    /// the list.
+    /// Never returns a part of the pages: an error of one page fails the list.
     pub async fn list<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
@@ -194,8 +191,7 @@ impl ArmClient {
         Ok(all)
     }
 
-    /// Lists page by page, so that a long list does not have to be held whole. After an error, `take` has not received all
-    /// pages.
+    /// Lists page by page, so that a long list is never in memory as a whole. After an error, `take` has not received all pages.
     pub async fn list_with<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
@@ -210,12 +206,12 @@ impl ArmClient {
     async fn pages<D: DeserializeOwned>(&self, first: &RequestTemplate, take: &mut impl FnMut(Vec<D>)) -> ArmResult<()> {
         let mut template = first.clone();
         let mut seen = HashSet::new();
-        while seen.len() < MOST_PAGES && seen.insert(template.url.clone()) {
+        while seen.len() < MAX_PAGES && seen.insert(template.url.clone()) {
             let page: ArmListPage<D> = self.read(&template, self.read_deadline()).await?;
             take(page.value);
             let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(()) };
             let Some(next) = url::follow(&first.url, &link) else {
-                let message = "the list goes on at another host (nextLink), where no token is sent";
+                let message = "the list continues at another host (nextLink), to which no token is sent";
                 return Err(first.request_line().error(ArmErrorClass::MalformedAnswer, message));
             };
             template = first.read_at(next);
@@ -225,9 +221,9 @@ impl ArmClient {
             .error(ArmErrorClass::MalformedAnswer, format!("the list does not end (nextLink, after {} pages)", seen.len())))
     }
 
-    /// Creates or replaces, with what ARM reads of `document`; waits for the operation, and returns the resulting document.
+    /// Creates or replaces a resource with `document`, without ARM's read-only fields. Waits for the operation and returns the result.
     ///
-    /// An error of class `Conflict` if `condition` does not hold.
+    /// Fails with class `Conflict` if `condition` does not hold.
     pub async fn put<D: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &'static ApiType,
@@ -239,10 +235,9 @@ impl ArmClient {
         self.write_document(template.with(condition, body::of(kind, document))?).await
     }
 
-    /// Puts `document`, for callers that can use ARM's response at the acceptance of the write, if `suffices` accepts that
-    /// document.
+    /// Puts `document` for callers that can use the document in ARM's first response, if it satisfies `suffices`.
     ///
-    /// It is not read again when the operation has ended, and its etag is no longer the resource's.
+    /// That document is not read again after the operation has ended, and its etag is outdated.
     pub async fn put_accepted<D: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &'static ApiType,
@@ -257,14 +252,14 @@ impl ArmClient {
             let deadline = self.operation_deadline();
             let accepted = self.send(&template, deadline).await?;
             let early = decode(&template, &accepted).ok().filter(&suffices);
-            let desired = if early.is_some() { WantedResult::Success } else { WantedResult::Document };
+            let desired = if early.is_some() { RequiredResult::Success } else { RequiredResult::Document };
             let last = self.follow_operation(&template, accepted, desired, deadline).await?;
             result_of(&template, last.as_ref(), early)
         };
         self.measure(&template, Box::pin(work)).await
     }
 
-    /// Puts `document`, for callers that do not need the result: it is not read when the operation has ended.
+    /// Puts `document` for callers that do not need the result, which is not read after the operation has ended.
     pub async fn replace(
         &self,
         kind: &'static ApiType,
@@ -274,11 +269,11 @@ impl ArmClient {
     ) -> ArmResult<()> {
         let template = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
         let template = template.with(condition, body::of(kind, document))?;
-        let work = self.run_operation(&template, WantedResult::Success, self.operation_deadline());
+        let work = self.run_operation(&template, RequiredResult::Success, self.operation_deadline());
         self.measure(&template, Box::pin(work)).await.map(drop)
     }
 
-    /// Changes the fields that `change` has; otherwise as [`ArmClient::put`].
+    /// Changes the fields in `change`; otherwise like [`ArmClient::put`].
     pub async fn patch<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
@@ -292,13 +287,13 @@ impl ArmClient {
 
     async fn write_document<D: DeserializeOwned>(&self, template: RequestTemplate) -> ArmResult<D> {
         let work = async {
-            let response = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
+            let response = self.run_operation(&template, RequiredResult::Document, self.operation_deadline()).await?;
             result_of(&template, response.as_ref(), None).map(|result| result.document)
         };
         self.measure(&template, Box::pin(work)).await
     }
 
-    /// Deletes a resource and waits for the operation. Success if it was absent before; an error of class `Conflict` if
+    /// Deletes a resource and waits for the operation. Succeeds if the resource does not exist; fails with class `Conflict` if
     /// `condition` does not hold.
     pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId, condition: Precondition<'_>) -> ArmResult<()> {
         let template = RequestTemplate {
@@ -306,7 +301,7 @@ impl ArmClient {
             ..self.request(kind, "delete", Method::DELETE, id.as_str(), &[])?
         };
         let work = async {
-            match self.run_operation(&template, WantedResult::Success, self.operation_deadline()).await {
+            match self.run_operation(&template, RequiredResult::Success, self.operation_deadline()).await {
                 Err(error) if error.class != ArmErrorClass::NotFound => Err(error),
                 _ => Ok(()),
             }
@@ -314,7 +309,7 @@ impl ArmClient {
         self.measure(&template, Box::pin(work)).await
     }
 
-    /// Runs `action` of a resource (`{id}/{action}`) and waits for the operation. Answers its result; `None` when it has none.
+    /// Runs `action` of a resource (`{id}/{action}`) and waits for the operation. Returns its result, if it has one.
     pub async fn post<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
@@ -325,7 +320,7 @@ impl ArmClient {
         let template = self.request(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
         let template = template.with(Precondition::Unconditional, serde_json::to_vec(input))?;
         let work = async {
-            let response = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
+            let response = self.run_operation(&template, RequiredResult::Document, self.operation_deadline()).await?;
             let response = response.filter(|response| !response.body().is_empty());
             response
                 .map(|response| decode(&template, &response).map_err(|error| unread_result(&template, &error)))
@@ -345,15 +340,14 @@ impl ArmClient {
         let settings = &self.shared.settings;
         let version = if settings.azure_stack { kind.stack_version } else { kind.version };
         let url = url::build(&settings.endpoint, path, version, query);
-        let refused = || {
-            RequestLine { method: &method, path }.error(ArmErrorClass::Invalid, "this is not the path of an ARM resource")
-        };
+        let refused =
+            || RequestLine { method: &method, path }.error(ArmErrorClass::Invalid, "not the path of an ARM resource");
         let url: Url = url.ok_or_else(refused)?;
         Ok(RequestTemplate { kind, call, method, url, condition: None, body: Bytes::new() })
     }
 
-    /// Measures `work`, which is boxed: it is kilobytes long, and each future that it passes through would reserve room for
-    /// it twice.
+    /// Records the duration and outcome of `work`. It is boxed because it is kilobytes long, and each future that contains it
+    /// would reserve that memory twice.
     async fn measure<T>(
         &self,
         template: &RequestTemplate,
@@ -369,8 +363,8 @@ impl ArmClient {
         let settings = &self.shared.settings;
         ArmRequestMetrics {
             metrics: &self.shared.deps.metrics,
-            groups: settings.labelled_groups.as_ref(),
-            subscriptions: settings.labelled_subscriptions.as_ref(),
+            groups: settings.labeled_groups.as_ref(),
+            subscriptions: settings.labeled_subscriptions.as_ref(),
         }
     }
 
@@ -390,7 +384,7 @@ impl ArmClient {
 impl RequestTemplate {
     fn with(self, condition: Precondition<'_>, body: serde_json::Result<Vec<u8>>) -> ArmResult<Self> {
         let body = body.map_err(|error| -> ArmError {
-            self.request_line().error(ArmErrorClass::Invalid, format!("the document cannot be written as JSON: {error}"))
+            self.request_line().error(ArmErrorClass::Invalid, format!("cannot serialize the document: {error}"))
         })?;
         Ok(Self { condition: condition.header(), body: body.into(), ..self })
     }

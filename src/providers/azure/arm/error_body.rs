@@ -4,31 +4,31 @@ use serde_json::Value;
 
 use crate::runtime::text;
 
-/// Longest message that is kept, in bytes.
-const LONGEST_MESSAGE: usize = 2000;
-/// Most nested errors that are looked at.
-const MOST_DETAILS: usize = 20;
+/// Maximum length of a message, in bytes; the rest is cut off.
+const MAX_MESSAGE: usize = 2000;
+/// Maximum number of nested errors that are read.
+const MAX_DETAILS: usize = 20;
 
 /// Content of an error document.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ErrorBody {
     /// Codes from the outermost to the innermost; the first one may be empty.
     pub(super) codes: Vec<String>,
-    /// The message, and those of nested errors behind it as `code: message`.
+    /// Message, followed by those of nested errors as `code: message`.
     pub(super) message: String,
 }
 
 impl ErrorBody {
-    /// Returns the document in a response's body; `None` if there is none in ARM's form.
+    /// Parses the body of a response; `None` if it is not an error document of ARM.
     ///
-    /// Only an object under `error` with a code counts: anything else may come from a proxy.
+    /// Only an object under `error` with a code counts: others may come from a proxy.
     pub(super) fn parse(body: &[u8]) -> Option<Self> {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let document: Value = serde_json::from_slice(body).ok()?;
         Self::of(document.get("error")?)
     }
 
-    /// Returns the document in the value of an `error` field.
+    /// Reads the value of an `error` field; `None` without a code.
     pub(super) fn of(error: &Value) -> Option<Self> {
         text(error, "code").filter(|code| !code.is_empty())?;
         let mut found = Self::default();
@@ -42,12 +42,12 @@ impl ErrorBody {
     }
 
     fn add(&mut self, error: &Value) {
-        if self.codes.len() > MOST_DETAILS {
+        if self.codes.len() > MAX_DETAILS {
             return;
         }
         let code = text(error, "code").unwrap_or_default();
-        let nested = !self.codes.is_empty();
-        self.append_message(nested.then_some(code), text(error, "message").unwrap_or_default());
+        let is_nested = !self.codes.is_empty();
+        self.append_message(is_nested.then_some(code), text(error, "message").unwrap_or_default());
         self.codes.push(code.chars().take(100).collect());
         let details = error.get("details").and_then(Value::as_array);
         details.into_iter().flatten().for_each(|detail| self.add(detail));
@@ -74,9 +74,9 @@ fn text<'a>(error: &'a Value, field: &str) -> Option<&'a str> {
     error.get(field)?.as_str().map(str::trim)
 }
 
-/// Returns one line of bounded length.
+/// Returns `text` on one line, of at most [`MAX_MESSAGE`] bytes.
 pub(super) fn one_line(text: &str) -> String {
-    text::truncate(&text::one_line(text), LONGEST_MESSAGE)
+    text::truncate(&text::one_line(text), MAX_MESSAGE)
 }
 
 #[cfg(test)]
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn size_and_depth_are_bounded() {
         let long = parse(&json!({"error": {"code": "X", "message": "ä".repeat(100_000)}})).unwrap();
-        assert!(long.message.len() <= LONGEST_MESSAGE + 3 && long.message.ends_with('…'));
+        assert!(long.message.len() <= MAX_MESSAGE + 3 && long.message.ends_with('…'));
         let many: Vec<_> = (0..10_000).map(|n| json!({"code": n.to_string()})).collect();
-        assert!(parse(&json!({"error": {"code": "X", "details": many}})).unwrap().codes.len() <= MOST_DETAILS + 1);
+        assert!(parse(&json!({"error": {"code": "X", "details": many}})).unwrap().codes.len() <= MAX_DETAILS + 1);
         let deep = format!("{{\"error\":{}{}{}}}", "{\"code\":\"X\",\"innererror\":".repeat(5000), "{}", "}".repeat(5000));
         assert_eq!(ErrorBody::parse(deep.as_bytes()), None);
     }

@@ -1,6 +1,6 @@
-//! The table of ARM's error codes: class, retry, reason and remedy of each. Pure.
+//! Table of ARM's error codes: class, recovery, reason and remedy of each. Pure.
 //!
-//! In: a code, with ARM's message. Out: its class for [`super::classify`], its row for events, conditions, `explain` and the page
+//! In: a code, with ARM's message. Out: its class for [`super::classify`], and its row for events, conditions, `explain` and the page
 //! `docs/reference/azure-errors.md`. Sources: Microsoft Learn, "Azure Load Balancer error codes"
 //! (load-balancer-common-deployment-errors) and "Troubleshoot common Azure deployment errors" (azure-resource-manager/troubleshooting);
 //! `pkg/consts` of cloud-provider-azure; the resource providers' public error lists and public issues for the others.
@@ -10,22 +10,23 @@ use crate::providers::azure::model::{ArmError, ArmErrorClass, spelling};
 /// Next step after an error of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorRecovery {
-    /// A person has to change something first: retried slowly.
-    Mend,
-    /// The cause may end without a change: retried with backoff.
+    /// Retried slowly, because a user must change something first.
+    Fix,
+    /// Retried with backoff, because the cause may end without a change.
     Retry,
 }
 
 /// Row of the table: codes with one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArmErrorEntry {
-    /// ARM's codes, as ARM spells them. With a class, a code decides the class of an error whatever the status (below 500 and
-    /// not 401, 403, 404); the class of other codes follows from the status.
+    /// Codes in ARM's spelling, with the class that they determine.
+    ///
+    /// The class applies to every status below 500 except 401, 403 and 404. Without a class, the status determines the class of the error.
     pub codes: &'static [(&'static str, Option<ArmErrorClass>)],
-    /// One CamelCase word for events and conditions.
+    /// Reason in events and conditions, in CamelCase.
     pub reason: &'static str,
     pub recovery: ErrorRecovery,
-    /// Remedy in whole sentences.
+    /// Remedy in complete sentences.
     pub fix: &'static str,
 }
 
@@ -38,7 +39,7 @@ impl ArmErrorEntry {
 
 macro_rules! codes {
     ($($reason:ident $recovery:ident [$($code:literal $(= $class:ident)?),+] $fix:literal;)*) => {
-        /// Every code that is explained. One code stands in one row.
+        /// Table of the explained codes. Each code is in one row.
         pub const CODES: &[ArmErrorEntry] = &[$(ArmErrorEntry {
             codes: &[$(($code, codes!(@class $($class)?))),+], reason: stringify!($reason),
             recovery: ErrorRecovery::$recovery, fix: $fix,
@@ -49,137 +50,137 @@ macro_rules! codes {
 }
 
 codes! {
-    PublicIPLimitReached Mend
+    PublicIPLimitReached Fix
         ["PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "IPv4StandardSkuPublicIpCountLimitReached"]
-        "Ask for a higher limit of public IPs in this region and subscription, or delete public IPs that nothing uses; \
+        "Request a higher limit of public IPs in this region and subscription, or delete public IPs that nothing uses; \
          `az network list-usages --location <region>` shows them.";
     PublicIPAddressInUse Retry ["PublicIPAddressInUse", "PublicIPReferencedByMultipleIPConfigs"]
-        "Name another public IP in the annotation or `spec.loadBalancerIP`, or detach this one from what the message names.";
+        "Name another public IP in the annotation or `spec.loadBalancerIP`, or detach this one from the resource that the message names.";
     PublicIPAddressKept Retry ["PublicIPAddressCannotBeDeleted", "InUsePublicIpAddressCannotBeDeleted"]
-        "Detach the public IP from what the message names; until then it stays.";
-    PublicIPImmutable Mend ["PublicIPAddressSkuCannotBeChanged", "PublicIPAddressVersionCannotBeChanged",
+        "Detach the public IP from the resource that the message names; it is not deleted before.";
+    PublicIPImmutable Fix ["PublicIPAddressSkuCannotBeChanged", "PublicIPAddressVersionCannotBeChanged",
         "PublicIPAddressIpTagsCannotBeChanged", "PublicIPPrefixCannotBeChanged", "ResourceAvailabilityZonesCannotBeModified"]
-        "A property that was fixed when the public IP was made cannot be changed: take the change back, or delete the Service and \
-         create it again for another public IP.";
-    SkuMismatch Mend ["DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
+        "A property that was fixed when the public IP was created cannot be changed: revert the change, or delete and recreate the \
+         Service for another public IP.";
+    SkuMismatch Fix ["DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
         "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowedInVMSS", "PublicIPAndLBSkuDoNotMatch"]
         "Load balancer and public IPs must have the same SKU: compare `loadBalancerSku` of the provider's configuration with the \
          SKU of the public IP that the Service names.";
-    BasicSkuRetired Mend ["IPv4BasicSkuPublicIpCountLimitReached"]
-        "Azure makes no more public IPs of SKU Basic: set `loadBalancerSku: standard` in the provider's configuration.";
+    BasicSkuRetired Fix ["IPv4BasicSkuPublicIpCountLimitReached"]
+        "Azure no longer creates public IPs of SKU Basic: set `loadBalancerSku: standard` in the provider's configuration.";
     DnsLabelInUse Retry ["DnsRecordInUse"]
         "Another public IP in this region has this DNS label: choose another in the annotation `azure-dns-label-name`.";
-    DnsLabelInvalid Mend ["InvalidDomainNameLabel"]
+    DnsLabelInvalid Fix ["InvalidDomainNameLabel"]
         "Choose another DNS label in the annotation `azure-dns-label-name`: 3 to 63 lower-case letters, digits and hyphens, \
          beginning with a letter.";
-    TagsInvalid Mend ["InvalidTagValueLength", "InvalidTagNameLength", "InvalidTagName", "InvalidTagNameCharacters", "InvalidTags"]
+    TagsInvalid Fix ["InvalidTagValueLength", "InvalidTagNameLength", "InvalidTagName", "InvalidTagNameCharacters", "InvalidTags"]
         "Azure accepts 50 tags on a resource, names of 512 characters and values of 256: shorten or remove tags of the resource, of \
          `tags` in the provider's configuration, or of the annotation `azure-pip-tags`.";
-    SubnetIsFull Mend ["SubnetIsFull"]
+    SubnetIsFull Fix ["SubnetIsFull"]
         "Free addresses in the subnet, extend it, or name another in the annotation `azure-load-balancer-internal-subnet`.";
-    AddressNotInSubnet Mend ["PrivateIPAddressNotInSubnet"]
+    AddressNotInSubnet Fix ["PrivateIPAddressNotInSubnet"]
         "Pin an address inside the subnet's prefix, or name the subnet that has it in the annotation \
          `azure-load-balancer-internal-subnet`.";
-    AddressReserved Mend ["PrivateIPAddressInReservedRange"]
-        "Azure keeps the first four addresses and the last one of every subnet: pin another.";
+    AddressReserved Fix ["PrivateIPAddressInReservedRange"]
+        "Azure reserves the first four addresses and the last one of every subnet: pin another.";
     AddressInUse Retry ["PrivateIPAddressIsAllocated", "PrivateIPAddressInUse"]
         "Another resource has the pinned address, which may be a pod or a node: pin one that is free.";
-    SubnetDelegated Mend ["SubnetHasDelegations"]
-        "The subnet is set aside for another service: name another in the annotation `azure-load-balancer-internal-subnet`.";
+    SubnetDelegated Fix ["SubnetHasDelegations"]
+        "The subnet is delegated to another service: name another in the annotation `azure-load-balancer-internal-subnet`.";
     DuplicatePort Retry ["RulesUseSameBackendPortProtocolAndPool", "RulesUseSameBackendPortProtocolAndIPConfig",
         "RulesUseSameBackendPortProtocolAndVmssIPConfig", "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndIPConfig",
         "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndVmssIPConfig", "RulesUseSameFrontendPortProtocolAndIPConfig"]
-        "Two rules would use the same port: give one of the Services another port, or remove the rule that something else made.";
-    LoadBalancerFull Mend ["LoadBalancerFrontendIPConfigurationCountLimitReached",
+        "Two rules would use the same port: give one of the Services another port, or remove the rule that another program created.";
+    LoadBalancerFull Fix ["LoadBalancerFrontendIPConfigurationCountLimitReached",
         "LoadBalancerFrontendIPConfigCountLimitReached", "LoadBalancingRuleCountLimitReached",
         "LoadBalancerRuleCountLimitReached"]
         "The load balancer has as many parts as Azure allows: use fewer ports or fewer Services of type `LoadBalancer`.";
     FrontendInUse Retry ["FrontendIPConfigurationInUse"]
-        "Rules that something else made use this front end: remove them.";
-    LastFrontend Mend ["DeletingAllIpConfigsInLoadbalancerNotSupported"]
-        "A load balancer keeps at least one frontend until it is deleted: put another Service on it, or delete the load balancer.";
+        "Rules that another program created use this frontend: remove them.";
+    LastFrontend Fix ["DeletingAllIpConfigsInLoadbalancerNotSupported"]
+        "A load balancer must have at least one frontend until it is deleted: put another Service on it, or delete the load balancer.";
     BackendPoolInUse Retry ["InUseBackendAddressPoolCannotBeDeleted", "LoadBalancerInUseByVirtualMachineScaleSet"]
-        "Machines are still in a back-end pool; this program takes them out when their scale sets let it.";
-    SecurityRuleConflict Mend ["SecurityRuleConflict"]
+        "Machines are still in a backend pool; this program removes them when their scale sets allow it.";
+    SecurityRuleConflict Fix ["SecurityRuleConflict"]
         "Two rules have the same priority and direction: give the one that is not managed by this program a priority outside of 500 \
          to 4096.";
-    SecurityRuleInvalid Mend ["SecurityRuleParameterConflict", "SecurityRuleInvalidPriority", "SecurityRuleInvalidAddressPrefix",
+    SecurityRuleInvalid Fix ["SecurityRuleParameterConflict", "SecurityRuleInvalidPriority", "SecurityRuleInvalidAddressPrefix",
         "SecurityRuleInvalidPortRange"]
         "Correct the source ranges or service tags of the Service.";
-    SecurityGroupFull Mend ["SecurityRuleCountLimitReached", "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached"]
-        "The security group has as many rules or addresses as Azure allows: use fewer or wider source ranges, or remove rules.";
+    SecurityGroupFull Fix ["SecurityRuleCountLimitReached", "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached"]
+        "The network security group has as many rules or addresses as Azure allows: use fewer or wider source ranges, or remove rules.";
     ReferenceNotReady Retry ["ReferencedResourceNotProvisioned" = Busy]
-        "A resource that this one refers to is not ready; if its state is `Failed`, it has to be written again, which this program \
+        "A resource that this one refers to is not ready; if its state is `Failed`, it must be written again, which this program \
          does for public IPs.";
-    ReferenceInvalid Mend ["InvalidResourceReference", "LinkedInvalidPropertyId"]
+    ReferenceInvalid Fix ["InvalidResourceReference", "LinkedInvalidPropertyId"]
         "A resource that the message names does not exist, or is in another region or subscription: correct the annotation or the \
          provider's configuration that names it.";
-    PrivateLinkPoolsUnsupported Mend ["PrivateLinkServiceIsNotSupportedForIPBasedLoadBalancer"]
-        "Azure puts no private link service in front of back-end pools that list addresses: set \
-         `loadBalancerBackendPoolConfigurationType: nodeIPConfiguration` in the provider's configuration, or take the annotation \
-         `azure-pls-create` back.";
+    PrivateLinkPoolsUnsupported Fix ["PrivateLinkServiceIsNotSupportedForIPBasedLoadBalancer"]
+        "Azure supports no private link service in front of backend pools that list addresses: set \
+         `loadBalancerBackendPoolConfigurationType: nodeIPConfiguration` in the provider's configuration, or remove the annotation \
+         `azure-pls-create`.";
     PrivateLinkSubnetPolicies Retry ["PrivateLinkServiceNetworkPoliciesCannotBeEnabledOnPrivateLinkServiceSubnet",
         "PrivateLinkServiceNetworkPoliciesEnabledOnSubnet"]
-        "Something else has enabled the subnet's network policies for private link services: leave \
+        "Another program has enabled the subnet's network policies for private link services: leave \
          `privateLinkServiceNetworkPolicies` of that subnet disabled, or name another in `azure-pls-ip-configuration-subnet`.";
     PrivateLinkInTheWay Retry ["CannotDeleteLoadBalancerWithPrivateLinkService",
         "LoadBalancerFrontendIpConfigurationInUseByPrivateLinkService"]
-        "A private link service leads to this front end. If this program made it, give its identity the action \
+        "A private link service uses this frontend. If this program created it, give its identity the action \
          `Microsoft.Network/privateLinkServices/read` on the resource group; otherwise delete it.";
     PrivateLinkConnected Retry ["PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted"]
-        "A private endpoint connected a moment ago: this program deletes its connection and tries again.";
-    PrivateLinkImmutable Mend ["PrivateLinkServiceLoadBalancerCannotBeChanged"]
-        "A private link service cannot be moved to another front end: delete it, so that this program makes it anew.";
-    PrivateLinkAddresses Mend ["PrivateLinkServiceIpConfigurationCountInvalid",
+        "A private endpoint connected a moment ago: this program deletes its connection and retries.";
+    PrivateLinkImmutable Fix ["PrivateLinkServiceLoadBalancerCannotBeChanged"]
+        "A private link service cannot be moved to another frontend: delete it, so that this program recreates it.";
+    PrivateLinkAddresses Fix ["PrivateLinkServiceIpConfigurationCountInvalid",
         "PrivateLinkServiceMustHaveOnePrimaryIpConfiguration", "PrivateLinkServiceIPv6NotSupported"]
-        "Correct the annotations `azure-pls-ip-configuration-…`; addresses of an existing private link service that Azure does not \
-         give up need the Service to be deleted and created again.";
-    PrivateLinkNeedsStandard Mend ["PrivateLinkServiceRequiresStandardLoadBalancer"]
+        "Correct the annotations `azure-pls-ip-configuration-…`; if Azure does not release addresses of an existing private link \
+         service, delete and recreate the Service.";
+    PrivateLinkNeedsStandard Fix ["PrivateLinkServiceRequiresStandardLoadBalancer"]
         "Set `loadBalancerSku: standard` in the provider's configuration.";
-    TooManyPrivateLinks Mend ["PrivateLinkServicesPerLoadBalancerCountLimitReached"]
+    TooManyPrivateLinks Fix ["PrivateLinkServicesPerLoadBalancerCountLimitReached"]
         "Azure allows this subscription fewer private link services of a load balancer than `maximumPrivateLinkServiceCount` of the \
          provider's configuration: let Services share a frontend, or put them on an internal and an external load balancer.";
-    ZonesNotSupported Mend ["ZonesNotSupported", "AvailabilityZoneNotSupported", "InvalidAvailabilityZone"]
+    ZonesNotSupported Fix ["ZonesNotSupported", "AvailabilityZoneNotSupported", "InvalidAvailabilityZone"]
         "The region or the resource has no such zone: check `location` in the provider's configuration.";
-    PolicyForbids Mend ["RequestDisallowedByPolicy", "RequestDisallowedByAzure"]
-        "An Azure Policy forbids this: exempt the resource group, or give resources what the policy demands (`tags` in the provider's \
+    PolicyForbids Fix ["RequestDisallowedByPolicy", "RequestDisallowedByAzure"]
+        "An Azure Policy forbids this: exempt the resource group, or set what the policy requires on the resources (`tags` in the provider's \
          configuration, annotation `azure-pip-tags`).";
-    ScopeLocked Mend ["ScopeLocked"]
+    ScopeLocked Fix ["ScopeLocked"]
         "Remove the management lock that the message names.";
     NotAuthorized Retry ["AuthorizationFailed", "LinkedAuthorizationFailed", "LinkedAccessCheckFailed"]
         "Give the identity of this program a role with the action on the scope that the message names. New roles take some minutes \
-         to work. Public IPs, subnets and security groups of other resource groups need `join/action` besides.";
-    ResourceGroupBeingDeleted Mend ["ResourceGroupBeingDeleted" = ParentNotFound, "ResourceGroupDeletionBlocked"]
-        "The resource group is being deleted, and nothing can be made in it any more.";
+         to work. Public IPs, subnets and network security groups of other resource groups also need `join/action`.";
+    ResourceGroupBeingDeleted Fix ["ResourceGroupBeingDeleted" = ParentNotFound, "ResourceGroupDeletionBlocked"]
+        "The resource group is being deleted, and nothing can be created in it.";
     ResourceGroupNotFound Retry ["ResourceGroupNotFound" = ParentNotFound]
         "Create the resource group, or correct its name in the annotation `azure-load-balancer-resource-group` or in the provider's \
          configuration.";
     ParentNotFound Retry ["ParentResourceNotFound" = ParentNotFound]
         "Correct the subscription or resource group in the provider's configuration or in the annotation, or create it.";
-    SubscriptionProblem Mend ["SubscriptionNotRegistered", "MissingSubscriptionRegistration", "NoRegisteredProviderFound",
+    SubscriptionProblem Fix ["SubscriptionNotRegistered", "MissingSubscriptionRegistration", "NoRegisteredProviderFound",
         "SubscriptionNotFound" = ParentNotFound, "InvalidSubscriptionId" = ParentNotFound, "ReadOnlyDisabledSubscription"]
         "Correct the subscription in the provider's configuration, enable it, or register the resource provider that the message \
          names (`az provider register`).";
-    QuotaExceeded Mend ["ResourceQuotaExceeded", "QuotaExceeded"]
-        "Raise the limit that the message names, or free what counts against it.";
-    LocationMismatch Mend ["InvalidResourceLocation", "LocationNotAvailableForResourceType"]
+    QuotaExceeded Fix ["ResourceQuotaExceeded", "QuotaExceeded"]
+        "Raise the limit that the message names, or delete resources that count against it.";
+    LocationMismatch Fix ["InvalidResourceLocation", "LocationNotAvailableForResourceType"]
         "Check `location` in the provider's configuration: all resources of a cluster are in one region.";
     Throttled Retry ["TooManyRequests" = Throttled, "SubscriptionRequestsThrottled" = Throttled,
         "ResourceRequestsThrottled" = Throttled, "ResourceCollectionRequestsThrottled" = Throttled]
-        "A request quota of the subscription is used up; this program waits and goes on by itself.";
+        "A request quota of the subscription is exhausted; this program waits and continues automatically.";
     ResourceBusy Retry ["RetryableErrorDueToAnotherOperation" = Busy, "RetryableError" = Busy,
         "AnotherOperationInProgress" = Busy, "OperationInProgress" = Busy]
-        "Another operation is at work on the resource; this program tries again by itself.";
+        "Another operation on the resource is in progress; this program retries automatically.";
     ConcurrentChange Retry ["PreconditionFailed" = Conflict, "CanceledAndSupersededDueToAnotherOperation" = Conflict,
         "OperationPreempted" = Conflict, "OperationPreemptedByAnotherOperation" = Conflict,
         "ConflictingConcurrentWriteNotAllowed" = Conflict, "Conflict" = Conflict]
-        "Somebody else changed the resource at the same time; this program reads it again and goes on by itself.";
+        "Another writer changed the resource at the same time; this program reads it again and continues automatically.";
 }
 
 /// Endings of codes of reached limits: `PublicIPCountLimitReached`, `QuotaExceeded` …
 const LIMITS: &[&str] = &["limitreached", "quotaexceeded", "limitexceeded"];
 
-/// Endings of codes of a failed operation that are the cloud's own trouble.
+/// Endings of codes of operations that failed inside Azure.
 const INTERNAL: &[&str] =
     &["internalservererror", "internalexecutionerror", "internaloperationerror", "internalerror", "allocationfailed"];
 
@@ -188,7 +189,7 @@ fn ends_with_any(code: &str, endings: &[&str]) -> bool {
     endings.iter().any(|ending| code.ends_with(ending))
 }
 
-/// Returns `true` if an operation with this code failed for a reason of the cloud's own.
+/// Returns `true` if an operation with this code failed inside Azure.
 pub(super) fn is_internal(code: &str) -> bool {
     ends_with_any(code, INTERNAL)
 }
@@ -199,27 +200,26 @@ fn listed_class(code: &str) -> Option<ArmErrorClass> {
     listed.find(|(name, _)| spelling::same_word(name, code)).and_then(|(_, class)| *class)
 }
 
-/// Returns the class that `code` decides, if it decides one. `message` is ARM's.
+/// Returns the class that `code` determines, if any. `message` is ARM's.
 pub(super) fn class_of_code(code: &str, message: &str) -> Option<ArmErrorClass> {
     let quota = || spelling::same_word(code, "OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
     listed_class(code).or_else(|| (ends_with_any(code, LIMITS) || quota()).then_some(ArmErrorClass::QuotaExceeded))
 }
 
-/// Returns `true` if the code speaks of a resource that another write holds, so that a 429 with it says nothing about a
-/// quota.
+/// Returns `true` if the code names another write of the resource, so that a 429 with it is not about a quota.
 pub(super) fn names_another_write(code: &str) -> bool {
     matches!(listed_class(code), Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
 }
 
 impl ArmError {
-    /// Returns `true` if a code with this class in the table occurs anywhere in the error.
+    /// Returns `true` if the code or message of the error contains a code with this class in the table.
     pub fn mentions_class(&self, class: ArmErrorClass) -> bool {
         CODES.iter().flat_map(|row| row.codes).any(|(name, listed)| *listed == Some(class) && self.mentions(name))
     }
 
-    /// Returns the row of its code, else of the first code that its message mentions as a word of its own.
+    /// Returns the row of the error's code, or else of the first code that is a word of its message.
     ///
-    /// `Conflict` says nothing: Azure wraps all sorts of codes in it.
+    /// `Conflict` is ignored as a code, because Azure wraps unrelated codes in it.
     pub fn entry(&self) -> Option<&'static ArmErrorEntry> {
         let row = |word: &str| CODES.iter().find(|row| row.names().any(|code| spelling::same_word(code, word)));
         Some(&*self.code)
@@ -229,10 +229,11 @@ impl ArmError {
     }
 }
 
-/// Returns the words of a text that may be a code: long ones of letters. Codes that are a plain word are not looked for in prose.
+/// Returns the words of a text that may be codes: long ones with an inner capital letter. Codes that are plain words are not
+/// recognized in prose.
 fn long_words(text: &str) -> impl Iterator<Item = &str> {
-    const SHORTEST: usize = 11;
+    const MIN_LENGTH: usize = 11;
     text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
-        word.len() >= SHORTEST && word.get(1..).is_some_and(|rest| rest.contains(|c: char| c.is_ascii_uppercase()))
+        word.len() >= MIN_LENGTH && word.get(1..).is_some_and(|rest| rest.contains(|c: char| c.is_ascii_uppercase()))
     })
 }

@@ -1,9 +1,9 @@
-//! Long-running operations: a state machine over ARM's answers. Pure; the shell is `write.rs`.
+//! Long-running operations: a state machine over ARM's responses. Pure; `write.rs` performs the requests.
 //!
-//! In: the answer to a write, then the answers to the polls this asks for. Out: what to poll next and when, or how it ended.
-//! ARM has three ways to say "not yet", and an operation may change from one to another:
-//! a status document (`Azure-AsyncOperation`), a URL that answers 202 until it is done (`Location`), and `provisioningState` in the
-//! resource itself. The last also serves when the first two are lost: what counts is the resource.
+//! In: the response to a write, then the responses to the requested polls. Out: the next poll and its time, or the result.
+//! ARM reports progress in three ways, and an operation may change from one to another: a status document
+//! (`Azure-AsyncOperation`), a URL that responds with 202 until the end (`Location`), and `provisioningState` in the resource itself.
+//! If the first two are lost, the resource is polled, because its state decides.
 //!
 //! Upstream: azcore `runtime/poller.go`, `internal/pollers/{async,loc,body}`; Microsoft's "Track asynchronous Azure operations".
 
@@ -18,13 +18,13 @@ use serde_json::Value;
 use super::{classify::RequestLine, error_body::ErrorBody, settings::PollingPace, url};
 use crate::providers::azure::model::{ArmError, ArmErrorClass};
 
-/// Unusable answers in a row after which an operation's own URL is given up.
-const MOST_UNUSABLE: u32 = 3;
+/// Consecutive unusable responses after which an operation's own URL is no longer polled.
+const MAX_UNUSABLE: u32 = 3;
 
 /// Next step for an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OperationStep {
-    /// Poll `url` after this long.
+    /// Poll `url` after the delay `after`.
     Poll {
         url: Url,
         after: Duration,
@@ -35,27 +35,26 @@ pub(super) enum OperationStep {
 /// Location of the result of a successful operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OperationResult {
-    /// In the last answer.
-    InAnswer,
+    /// Body of the last response.
+    InResponse,
     AtUrl(Url),
     Nothing,
 }
 
-/// Result that a caller needs of a successful write.
+/// Result that the caller of a successful write requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WantedResult {
+pub(super) enum RequiredResult {
     /// Document that ARM declares as the result, if there is one.
     Document,
-    /// Success alone.
     Success,
 }
 
 /// Failure of an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum OperationFailure {
-    /// ARM says it failed or was canceled, with its state and error.
+    /// Failed or canceled according to ARM, with the state and the error.
     Ended(String, Option<ErrorBody>),
-    /// Its URL responded with this error.
+    /// Error in the response of the operation's URL.
     Refused(ArmError),
     /// No source reports its progress any longer.
     Lost,
@@ -69,7 +68,7 @@ enum OperationKind {
     Replace,
     /// DELETE: the result is its absence.
     Remove,
-    /// POST: the result, if any, is where `Location` points.
+    /// POST: the result, if any, is at the URL in `Location`.
     Action,
 }
 
@@ -80,24 +79,24 @@ enum PollTarget {
     Resource,
 }
 
-/// An operation that ARM has accepted.
+/// Operation that ARM has accepted.
 #[derive(Debug, Clone)]
 pub(super) struct LongRunningOperation {
     kind: OperationKind,
-    /// The resource's URL, or for an action that of the action.
+    /// URL of the resource; for an action, URL of the action.
     resource: Url,
     poll_target: PollTarget,
     result: Option<Url>,
     polling: PollingPace,
     pause: Duration,
     /// Delay requested by the last usable response.
-    asked: Option<Duration>,
+    requested_delay: Option<Duration>,
     unusable_responses: u32,
-    /// Whether the resource itself is read, once, because a list lacks it.
-    confirming: bool,
+    /// Whether the next poll reads the resource itself, because a list lacks it.
+    is_confirming: bool,
 }
 
-/// The parts of an answer's body that speak of progress.
+/// Fields of a response's body that report progress.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct OperationProgress {
@@ -114,7 +113,7 @@ struct ProvisioningProperties {
 }
 
 impl OperationProgress {
-    /// Returns the parts of `body`, without a tree of all of it: that of a load balancer has megabytes.
+    /// Reads the fields from `body` without building a tree of all of it: that of a load balancer has megabytes.
     pub(super) fn of(body: &[u8]) -> Self {
         serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).unwrap_or_default()
     }
@@ -124,7 +123,7 @@ impl OperationProgress {
     }
 }
 
-/// A state's meaning, in any letter case.
+/// Meaning of a state that ARM reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OperationState {
     Running,
@@ -132,6 +131,7 @@ pub(super) enum OperationState {
     Ended,
 }
 
+/// Returns the meaning of `word`, ignoring case. Unknown words mean that the operation is running.
 pub(super) fn operation_state(word: &str) -> OperationState {
     match word.to_ascii_lowercase().as_str() {
         "succeeded" => OperationState::Succeeded,
@@ -145,10 +145,10 @@ fn header_url(base: &Url, response: &Response<Bytes>, name: &str) -> Option<Url>
 }
 
 impl LongRunningOperation {
-    /// Begins with the response (2xx) to a write of `resource`. `retry_after` is the delay in its headers.
+    /// Begins with the 2xx response to a write of `resource`. `retry_after` is the delay in its headers.
     ///
-    /// URLs that leave the host of `resource` are not used: the token must not be sent there, and the resource reports its
-    /// state as well.
+    /// URLs at another host than that of `resource` are ignored, because the token must not be sent there. The resource itself is
+    /// polled instead.
     pub(super) fn begin(
         method: &Method,
         resource: Url,
@@ -163,7 +163,7 @@ impl LongRunningOperation {
         };
         let status_url = header_url(&resource, response, "azure-asyncoperation");
         let result = header_url(&resource, response, "location");
-        let watch = match (status_url, &result) {
+        let poll_target = match (status_url, &result) {
             (Some(url), _) => PollTarget::Status(url),
             (None, Some(url)) => PollTarget::Location(url.clone()),
             (None, None) => PollTarget::Resource,
@@ -171,13 +171,13 @@ impl LongRunningOperation {
         let mut operation = Self {
             kind,
             resource,
-            poll_target: watch,
+            poll_target,
             result,
             polling,
             pause: polling.first,
-            asked: None,
+            requested_delay: None,
             unusable_responses: 0,
-            confirming: false,
+            is_confirming: false,
         };
         let step = operation.first_step(response, retry_after)?;
         Ok((operation, step))
@@ -198,20 +198,20 @@ impl LongRunningOperation {
                 OperationKind::Action => Ok(OperationStep::Done(if response.body().is_empty() {
                     OperationResult::Nothing
                 } else {
-                    OperationResult::InAnswer
+                    OperationResult::InResponse
                 })),
                 OperationKind::Remove => Ok(OperationStep::Done(OperationResult::Nothing)),
             },
         }
     }
 
-    /// Continues with the result of a poll. An error is one that the shell's own attempts did not resolve.
+    /// Continues with the result of a poll, after all attempts of its request.
     pub(super) fn advance(
         &mut self,
         polled: Result<&Response<Bytes>, ArmError>,
         retry_after: Option<Duration>,
     ) -> StepResult {
-        let is_confirmation = std::mem::take(&mut self.confirming);
+        let is_confirmation = std::mem::take(&mut self.is_confirming);
         let response = match polled {
             Err(error) if is_confirmation && error.class == ArmErrorClass::NotFound => return Ok(self.finished()),
             _ if is_confirmation => return Ok(self.keep_waiting()),
@@ -227,13 +227,12 @@ impl LongRunningOperation {
 
     /// Continues after a list that shows the operation in progress, with the delay that ARM requested last.
     pub(super) fn keep_waiting(&mut self) -> OperationStep {
-        self.next_poll(self.asked)
+        self.next_poll(self.requested_delay)
     }
 
-    /// Handles a list that lacks the resource being deleted: only its own 404 proves the deletion. Returns the URL to read,
-    /// once.
+    /// Returns the URL of the resource, to read it once after a list that lacks it: only a 404 proves the deletion.
     pub(super) fn confirm_absence(&mut self) -> Url {
-        self.confirming = true;
+        self.is_confirming = true;
         self.resource.clone()
     }
 
@@ -264,7 +263,7 @@ impl LongRunningOperation {
                 self.on_state(word, &progress.error, retry_after)
             }
             _ if self.kind == OperationKind::Action && !response.body().is_empty() => {
-                Ok(OperationStep::Done(OperationResult::InAnswer))
+                Ok(OperationStep::Done(OperationResult::InResponse))
             }
             _ => {
                 self.result = None;
@@ -276,7 +275,7 @@ impl LongRunningOperation {
     /// Evaluates a response that is the resource itself.
     fn resource_step(&mut self, response: &Response<Bytes>, retry_after: Option<Duration>) -> StepResult {
         let progress = OperationProgress::of(response.body());
-        let object = response.body().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let is_object = response.body().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         match (self.kind, progress.provisioning_state()) {
             (OperationKind::Action, _) => Err(OperationFailure::Lost),
             (OperationKind::Remove, Some(word)) if operation_state(word) == OperationState::Running => {
@@ -286,8 +285,8 @@ impl LongRunningOperation {
             (OperationKind::Replace, Some(word)) if operation_state(word) != OperationState::Succeeded => {
                 self.on_state(word, &progress.error, retry_after)
             }
-            (OperationKind::Replace, Some(_)) => Ok(OperationStep::Done(OperationResult::InAnswer)),
-            (OperationKind::Replace, None) if object => Ok(OperationStep::Done(OperationResult::InAnswer)),
+            (OperationKind::Replace, Some(_)) => Ok(OperationStep::Done(OperationResult::InResponse)),
+            (OperationKind::Replace, None) if is_object => Ok(OperationStep::Done(OperationResult::InResponse)),
             // A success without a document, such as 204.
             (OperationKind::Replace, None) if response.body().is_empty() => Ok(self.finished()),
             (OperationKind::Replace, None) => self.on_unusable_response(),
@@ -303,12 +302,12 @@ impl LongRunningOperation {
     }
 
     fn after_error(&mut self, error: ArmError) -> StepResult {
-        let resource = self.poll_target == PollTarget::Resource;
+        let polls_resource = self.poll_target == PollTarget::Resource;
         match error.class {
-            ArmErrorClass::NotFound if resource && self.kind == OperationKind::Remove => {
+            ArmErrorClass::NotFound if polls_resource && self.kind == OperationKind::Remove => {
                 Ok(OperationStep::Done(OperationResult::Nothing))
             }
-            ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound | ArmErrorClass::Forbidden if resource => {
+            ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound | ArmErrorClass::Forbidden if polls_resource => {
                 Err(OperationFailure::Lost)
             }
             ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound | ArmErrorClass::Forbidden => self.poll_resource(),
@@ -326,11 +325,11 @@ impl LongRunningOperation {
         }
     }
 
-    /// Returns an answer that says nothing about the operation.
+    /// Handles a response that does not show the state of the operation.
     fn on_unusable_response(&mut self) -> StepResult {
         self.unusable_responses += 1;
         match self.poll_target {
-            _ if self.unusable_responses < MOST_UNUSABLE => Ok(self.next_poll(None)),
+            _ if self.unusable_responses < MAX_UNUSABLE => Ok(self.next_poll(None)),
             PollTarget::Resource => Err(OperationFailure::Lost),
             _ => self.poll_resource(),
         }
@@ -353,9 +352,9 @@ impl LongRunningOperation {
         })
     }
 
-    /// Returns a poll after a usable answer.
+    /// Returns the next poll after a usable response.
     fn poll(&mut self, retry_after: Option<Duration>) -> OperationStep {
-        (self.unusable_responses, self.asked) = (0, retry_after);
+        (self.unusable_responses, self.requested_delay) = (0, retry_after);
         self.next_poll(retry_after)
     }
 
@@ -365,7 +364,7 @@ impl LongRunningOperation {
             PollTarget::Resource => self.resource.clone(),
         };
         let after = match retry_after {
-            Some(retry_after) => retry_after.max(self.polling.shortest_asked).min(self.polling.longest_asked),
+            Some(retry_after) => retry_after.max(self.polling.min_retry_after).min(self.polling.max_retry_after),
             None => self.own_pause(),
         };
         OperationStep::Poll { url, after }
@@ -379,12 +378,12 @@ impl LongRunningOperation {
 }
 
 impl OperationFailure {
-    /// Returns the error for the caller.
-    pub(super) fn error(self, retry_after: RequestLine<'_>) -> ArmError {
+    /// Returns the error of the write `request`.
+    pub(super) fn error(self, request: RequestLine<'_>) -> ArmError {
         match self {
-            OperationFailure::Ended(state, body) => super::classify::failed_operation(retry_after, &state, body.as_ref()),
-            OperationFailure::Refused(error) => ArmError { request: retry_after.error(error.class, "").request, ..error },
-            OperationFailure::Lost => retry_after.error(
+            OperationFailure::Ended(state, body) => super::classify::failed_operation(request, &state, body.as_ref()),
+            OperationFailure::Refused(error) => ArmError { request: request.error(error.class, "").request, ..error },
+            OperationFailure::Lost => request.error(
                 ArmErrorClass::OutcomeUnknown,
                 "ARM accepted the operation, but neither its status nor the resource shows the result",
             ),

@@ -1,9 +1,9 @@
-//! Watches the writes whose operations are in progress in one collection: one list for many instead of a poll and a read for
-//! each.
+//! Watches the writes whose operations are in progress in one collection: one list for many writes instead of a poll and a
+//! read for each.
 //!
-//! In: writes that ARM has accepted. Out: for each its state in a list, or that it must poll its own operation. `schedule`
-//! decides when to list, `evidence` what an entry proves; this file only locks and waits, and hands out lists to be made
-//! ([`ListForMany`]), whose end is reported to all waiters. Cancelled waiters are forgotten.
+//! In: writes that ARM has accepted. Out: for each write its state in a list, or the instruction to poll its own operation.
+//! `schedule` decides when to list, `evidence` what an entry proves. This file holds the locks and waits, and starts the lists
+//! ([`ListForMany`]), whose end is reported to all waiters. Cancelled waiters are removed.
 
 mod evidence;
 mod schedule;
@@ -26,10 +26,9 @@ use crate::{
     runtime::watch,
 };
 
-/// Kinds whose lists show state, etag and content as a read of one does, with the cost of a page: how many writes must wait
-/// for it.
+/// Kinds whose lists show the same state, etag and content as a read, with the number of waiting writes that justify a page.
 ///
-/// Of lists of instances ARM allows a fourteenth of the polls, and a list saves each a poll and a read.
+/// For instances of scale sets, ARM allows one list for 14 polls, and a list saves a poll and a read for each write: hence 7.
 const LISTED: [(&ApiType, usize); 5] = [
     (&api::PUBLIC_IPS, 1),
     (&api::LOAD_BALANCERS, 1),
@@ -37,19 +36,18 @@ const LISTED: [(&ApiType, usize); 5] = [
     (&api::SCALE_SETS, 7),
     (&api::SCALE_SET_VMS, 7),
 ];
-/// Number of collections that are kept although no write waits.
-const MOST_IDLE: usize = 16;
+/// Number of collections beyond which idle ones are removed.
+const MAX_IDLE: usize = 16;
 
 /// Event for a waiting write.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum WatchNews {
-    /// Poll the operation.
-    AskAlone,
-    /// The operation is in progress.
+pub(super) enum WatchEvent {
+    /// The write must poll its own operation.
+    PollAlone,
     Running,
-    /// The operation has succeeded, with this document.
+    /// Success of the operation, with this document as the result.
     Succeeded(Bytes),
-    /// The list lacks what is being deleted.
+    /// Absence of the resource, which is being deleted, in a list.
     Missing,
 }
 
@@ -63,20 +61,20 @@ struct WatchedCollection {
     kind: &'static ApiType,
     path: String,
     state: Mutex<CollectionState>,
-    /// Wakes those who wait when a list has ended.
+    /// Signal to all waiters that a list, or the first operation since the last list, has ended.
     ended: watch::Sender<()>,
 }
 
 struct CollectionState {
     schedule: WatchSchedule,
     last: Waiter,
-    /// By path, in lower case.
+    /// Watched writes by path, in lower case.
     writes: HashMap<String, (Waiter, Urgency)>,
     /// Unread results of lists.
     entries: HashMap<Waiter, Option<Arc<Value>>>,
 }
 
-/// The place of one write among those that are watched; given up when dropped.
+/// Registration of a watched write. Dropping it ends the watch.
 pub(super) struct WatchTicket {
     collection: Arc<WatchedCollection>,
     waiter: Waiter,
@@ -84,20 +82,19 @@ pub(super) struct WatchTicket {
     write: ListedWrite,
 }
 
-/// A write that ARM has still to accept. Dropping it says that this has come to an end.
-pub(super) struct ComingWrite(Arc<WatchedCollection>);
+/// Announcement of a write that ARM has not accepted yet. Drop it after the response.
+pub(super) struct UnacceptedWrite(Arc<WatchedCollection>);
 
-impl Drop for ComingWrite {
+impl Drop for UnacceptedWrite {
     fn drop(&mut self) {
         self.0.state.lock().schedule.announce(false);
     }
 }
 
 impl OperationWatch {
-    /// Joins the watch for the write `template`, which ARM has accepted with `response`.
+    /// Registers the write `template`, which ARM has accepted with `response`.
     ///
-    /// `None` if no list shows it, or another write of the resource is watched: a list shows the result of one of them, and
-    /// is ambiguous.
+    /// Returns `None` if no list shows its result, or if another write of the resource is watched, which would make lists ambiguous.
     pub(super) fn join(
         &self,
         template: &RequestTemplate,
@@ -109,23 +106,23 @@ impl OperationWatch {
         let write = ListedWrite::of(&template.method, condition, response.body())?;
         let collection = self.collection_of(template, pace)?;
         let path = template.url.path().to_ascii_lowercase();
-        let waiter = collection.enter(&path, urgency)?;
+        let waiter = collection.register(&path, urgency)?;
         Some(WatchTicket { collection, waiter, path, write })
     }
 
-    /// Announces that ARM has yet to accept the write `template`; `None` if no list shows it.
-    pub(super) fn announce(&self, template: &RequestTemplate, pace: PollingPace) -> Option<ComingWrite> {
+    /// Announces the write `template`, which ARM has not accepted yet. Returns `None` if no list shows its result.
+    pub(super) fn announce(&self, template: &RequestTemplate, pace: PollingPace) -> Option<UnacceptedWrite> {
         let collection = self.collection_of(template, pace)?;
         collection.state.lock().schedule.announce(true);
-        Some(ComingWrite(collection))
+        Some(UnacceptedWrite(collection))
     }
 
-    /// Returns the collection whose list shows what `template` writes.
+    /// Returns the collection whose list shows the resource that `template` writes.
     fn collection_of(&self, template: &RequestTemplate, pace: PollingPace) -> Option<Arc<WatchedCollection>> {
         let path = template.url.path();
         let (parent, _) = path.rsplit_once('/')?;
-        let (_, weight) = LISTED.iter().find(|(kind, _)| *kind == template.kind).filter(|_| !path.contains('%'))?;
-        Some(self.collection(template.kind, parent, WatchSchedule::new(pace, *weight), Instant::now()))
+        let (_, page_cost) = LISTED.iter().find(|(kind, _)| *kind == template.kind).filter(|_| !path.contains('%'))?;
+        Some(self.collection(template.kind, parent, WatchSchedule::new(pace, *page_cost), Instant::now()))
     }
 
     fn collection(
@@ -136,7 +133,7 @@ impl OperationWatch {
         now: Instant,
     ) -> Arc<WatchedCollection> {
         let mut collections = self.collections.lock();
-        if collections.len() > MOST_IDLE {
+        if collections.len() > MAX_IDLE {
             collections.retain(|_, item| Arc::strong_count(item) > 1 || !item.state.lock().schedule.is_idle(now));
         }
         let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), schedule));
@@ -150,8 +147,8 @@ impl WatchedCollection {
         Self { kind, path, state: Mutex::new(state), ended: watch::Sender::default() }
     }
 
-    /// Enters the path; `None` if it is watched already.
-    fn enter(&self, path: &str, urgency: Urgency) -> Option<Waiter> {
+    /// Registers a write of `path`; `None` if the path is watched already.
+    fn register(&self, path: &str, urgency: Urgency) -> Option<Waiter> {
         let mut state = self.state.lock();
         if state.writes.contains_key(path) {
             return None;
@@ -164,7 +161,7 @@ impl WatchedCollection {
 }
 
 impl CollectionState {
-    /// Returns the waiters by resource, and their greatest urgency.
+    /// Returns the waiters by path, and their highest urgency.
     fn waiters_by_path(&self) -> (HashMap<String, Waiter>, Urgency) {
         let waiting = || self.writes.iter().filter(|(_, (waiter, _))| self.schedule.is_waiting(*waiter));
         let urgency = waiting().map(|(_, (_, urgency))| *urgency).min().unwrap_or(Urgency::Resync);
@@ -177,20 +174,20 @@ impl CollectionState {
     }
 }
 
-/// A list to be made for all who wait. However it ends, they go on: without [`ListForMany::finish`] it has failed.
+/// List for all waiters, which continue when it is dropped. Without [`ListForMany::finish`] it has failed.
 pub(super) struct ListForMany {
     collection: Arc<WatchedCollection>,
     waiters: HashMap<String, Waiter>,
     found: HashMap<Waiter, Option<Arc<Value>>>,
     pages: usize,
-    is_whole: bool,
+    is_complete: bool,
     pub(super) urgency: Urgency,
 }
 
 impl ListForMany {
     fn new(collection: Arc<WatchedCollection>) -> Self {
         let (waiters, urgency) = collection.state.lock().waiters_by_path();
-        Self { collection, waiters, found: HashMap::new(), pages: 0, is_whole: false, urgency }
+        Self { collection, waiters, found: HashMap::new(), pages: 0, is_complete: false, urgency }
     }
 
     pub(super) fn kind(&self) -> &'static ApiType {
@@ -212,17 +209,17 @@ impl ListForMany {
         }
     }
 
-    /// Records that all pages were read.
+    /// Marks the list as complete, and passes its entries to the waiters.
     pub(super) fn finish(mut self) {
-        self.is_whole = true;
+        self.is_complete = true;
     }
 }
 
 impl Drop for ListForMany {
     fn drop(&mut self) {
         let mut state = self.collection.state.lock();
-        state.schedule.listed(self.is_whole.then_some(self.pages), Instant::now());
-        if self.is_whole {
+        state.schedule.listed(self.is_complete.then_some(self.pages), Instant::now());
+        if self.is_complete {
             self.found.extend(self.waiters.drain().map(|(_, waiter)| (waiter, None)));
             let CollectionState { schedule, entries, .. } = &mut *state;
             entries.extend(self.found.drain().filter(|(waiter, _)| schedule.is_waiting(*waiter)));
@@ -233,29 +230,29 @@ impl Drop for ListForMany {
 }
 
 impl WatchTicket {
-    /// Waits until there is an event. `due`: when this write would poll its own operation. `start` starts a list without
-    /// waiting for it.
+    /// Waits for the next event. At `due`, this write would poll its own operation. `start` starts a list without waiting for
+    /// it.
     pub(super) async fn wait_for_event(
         &mut self,
         due: Instant,
         deadline: Instant,
         start: impl Fn(ListForMany),
-    ) -> WatchNews {
+    ) -> WatchEvent {
         self.collection.state.lock().schedule.wait(self.waiter, due, Instant::now());
         let entry = self.entry(deadline, start).await;
         self.collection.state.lock().acknowledge(self.waiter);
         let event = match entry {
-            None => WatchNews::AskAlone,
-            Some(entry) => self.news(entry.as_deref()),
+            None => WatchEvent::PollAlone,
+            Some(entry) => self.event(entry.as_deref()),
         };
-        if matches!(event, WatchNews::Succeeded(_) | WatchNews::Missing) {
+        if matches!(event, WatchEvent::Succeeded(_) | WatchEvent::Missing) {
             self.ended();
         }
         event
     }
 
-    /// Returns the document after the operation's own poll has reported its end. A sentinel gets it from the list that it
-    /// has waited for, together with the others.
+    /// Returns the document from a list, after the operation's own poll has reported its end. Only a sentinel waits for the list;
+    /// other writes get `None`.
     pub(super) async fn listed_result(
         &mut self,
         now: Instant,
@@ -267,12 +264,12 @@ impl WatchTicket {
             return None;
         }
         match self.wait_for_event(now, deadline, start).await {
-            WatchNews::Succeeded(document) => Some(document),
-            WatchNews::AskAlone | WatchNews::Running | WatchNews::Missing => None,
+            WatchEvent::Succeeded(document) => Some(document),
+            WatchEvent::PollAlone | WatchEvent::Running | WatchEvent::Missing => None,
         }
     }
 
-    /// Records that the operation has ended, and notifies the others if that may change their steps.
+    /// Records that the operation has ended, and wakes the other waiters if that may change their next steps.
     fn ended(&self) {
         let is_first = self.collection.state.lock().schedule.ended(self.waiter, Instant::now());
         if is_first {
@@ -280,16 +277,16 @@ impl WatchTicket {
         }
     }
 
-    fn news(&mut self, entry: Option<&Value>) -> WatchNews {
+    fn event(&mut self, entry: Option<&Value>) -> WatchEvent {
         match self.write.judge(entry) {
-            ListVerdict::Succeeded => WatchNews::Succeeded(entry.map(|entry| entry.to_string().into()).unwrap_or_default()),
-            ListVerdict::Running => WatchNews::Running,
-            ListVerdict::Unclear => WatchNews::AskAlone,
-            ListVerdict::Missing => WatchNews::Missing,
+            ListVerdict::Succeeded => WatchEvent::Succeeded(entry.map(|entry| entry.to_string().into()).unwrap_or_default()),
+            ListVerdict::Running => WatchEvent::Running,
+            ListVerdict::Unclear => WatchEvent::PollAlone,
+            ListVerdict::Missing => WatchEvent::Missing,
         }
     }
 
-    /// Returns the entry of this write in a list; `None` if it must poll alone.
+    /// Returns the entry of this write in a list, `Some(None)` if the list lacks it; `None` if it must poll its own operation.
     async fn entry(&self, deadline: Instant, start: impl Fn(ListForMany)) -> Option<Option<Arc<Value>>> {
         loop {
             let mut ended = self.collection.ended.subscribe();
@@ -309,7 +306,7 @@ impl WatchTicket {
                     deadline
                 }
             };
-            // A time-out and an end both lead to another look.
+            // After a timeout as well as after the end of a list, the schedule decides again.
             let _ = timeout_at(until, ended.changed()).await;
             if Instant::now() >= deadline {
                 return None;

@@ -1,7 +1,7 @@
-//! What has to hold of a document when ARM carries out a write of it. Pure.
+//! Precondition of a write: the state of the document that ARM must find. Pure.
 //!
-//! In: what the caller knows of the document. Out: the request header. A create is conditional on absence, a change on the version that
-//! it was planned on, so that neither a list that lacks a document nor a writer in between makes this program overwrite anything.
+//! In: the document's state that the write was planned on. Out: the request header. A create requires absence, a change the planned
+//! version, so that neither an incomplete list nor a concurrent writer makes this program overwrite anything.
 //! Upstream sends `If-Match` for load balancers, public IPs, security groups, route tables and scale sets, and creates without a
 //! condition.
 
@@ -9,18 +9,18 @@ use http::{HeaderName, header};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition<'a> {
-    /// There is no such document: `If-None-Match: *`.
+    /// No such document: `If-None-Match: *`.
     Absent,
     /// Document of this version: `If-Match` with ARM's etag, which may be weak (`W/"…"`).
     Version(&'a str),
     /// Document in any version: `If-Match: *`. For documents that were read and came without an etag.
     Exists,
-    /// Anything. For documents of which ARM gives no version, and for actions.
+    /// Any state. For documents without a version, and for actions.
     Unconditional,
 }
 
 impl<'a> Precondition<'a> {
-    /// Requires that a document which was read is unchanged. Never treats it as new, whatever its etag.
+    /// Requires that a document that was read is unchanged. Without an etag it must still exist.
     pub fn unchanged(etag: Option<&'a str>) -> Self {
         match etag.filter(|etag| !etag.is_empty()) {
             Some(etag) => Precondition::Version(etag),
@@ -28,8 +28,8 @@ impl<'a> Precondition<'a> {
         }
     }
 
-    /// Requires the version for kinds that have an etag in some API versions only, and without a documented `If-Match: *`:
-    /// those of compute, and network interfaces.
+    /// Requires the version of kinds with etags in some API versions only, and without a documented `If-Match: *`: those of
+    /// compute, and network interfaces.
     ///
     /// Without an etag the write is sent without a condition.
     pub fn unchanged_if_versioned(etag: Option<&'a str>) -> Self {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_never_created_anew() {
+    fn a_document_that_was_read_is_never_recreated() {
         let sent = |condition: Precondition<'_>| {
             condition.header().map_or_else(String::new, |(name, value)| format!("{name}: {value}"))
         };

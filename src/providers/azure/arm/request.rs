@@ -18,20 +18,20 @@ pub(super) struct RequestTemplate {
     pub(super) call: &'static str,
     pub(super) method: Method,
     pub(super) url: Url,
-    /// The header that makes it conditional.
+    /// Header of the precondition.
     pub(super) condition: Option<(HeaderName, String)>,
-    /// JSON; empty for none.
+    /// Document as JSON; empty for a request without a body.
     pub(super) body: Bytes,
 }
 
-/// Tokens of one try. No `Debug`: they reach no log.
+/// Tokens of one attempt. Without `Debug`, so that no log contains them.
 pub(super) struct RequestTokens {
     pub(super) bearer: String,
     pub(super) auxiliary: Option<String>,
 }
 
 impl RequestTokens {
-    /// Returns their texts; never an empty one.
+    /// Returns the tokens that are not empty.
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         let both = [Some(self.bearer.as_str()), self.auxiliary.as_deref()];
         both.into_iter().flatten().filter(|token| !token.is_empty())
@@ -47,25 +47,25 @@ impl RequestTemplate {
         RequestCharge::of(self.kind, &self.method, self.url.path())
     }
 
-    /// Returns the call and the type of resource, whichever resource it is.
+    /// Returns the kind of resource and the call, without the resource.
     pub(super) fn operation(&self) -> OperationName {
         (self.kind.metric, self.call)
     }
 
-    /// Creates a read at another URL on behalf of this request.
+    /// Returns a read of another URL on behalf of this request.
     pub(super) fn read_at(&self, url: Url) -> Self {
         Self { method: Method::GET, url, condition: None, body: Bytes::new(), ..self.clone() }
     }
 
-    /// Returns the request on the wire. `id` identifies this try in ARM's logs.
+    /// Returns the HTTP request. `id` identifies this attempt in ARM's logs.
     pub(super) fn http_request(&self, user_agent: &str, tokens: &RequestTokens, id: &str) -> ArmResult<Request<Bytes>> {
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
         request.extensions_mut().insert(MaxBodySize::ARM);
         *request.uri_mut() = self.url.as_str().parse().map_err(|_| self.unsendable("the URL"))?;
-        let mut set = |name: HeaderName, value: &str, subject: &str, secret: bool| {
+        let mut set = |name: HeaderName, value: &str, subject: &str, is_secret: bool| {
             let mut value = HeaderValue::from_str(value).map_err(|_| self.unsendable(subject))?;
-            value.set_sensitive(secret);
+            value.set_sensitive(is_secret);
             request.headers_mut().insert(name, value);
             Ok::<_, ArmError>(())
         };
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::providers::azure::{arm::Precondition, model::api};
 
-    fn ask() -> RequestTemplate {
+    fn template() -> RequestTemplate {
         RequestTemplate {
             kind: &api::LOAD_BALANCERS,
             call: "create_or_update",
@@ -116,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn a_write_carries_everything() {
-        let request = ask().http_request("agent/1 (x)", &tokens(), "id-1").unwrap();
+    fn a_write_has_all_headers() {
+        let request = template().http_request("agent/1 (x)", &tokens(), "id-1").unwrap();
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
         for (name, value) in [
             ("user-agent", "agent/1 (x)"),
@@ -136,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn a_read_on_its_behalf_carries_no_condition() {
-        let read = ask().read_at(Url::parse("https://arm.example/operations/1").unwrap());
+    fn a_read_on_behalf_of_a_write_has_no_condition() {
+        let read = template().read_at(Url::parse("https://arm.example/operations/1").unwrap());
         let request = read.http_request("agent", &RequestTokens { bearer: "t".into(), auxiliary: None }, "id").unwrap();
         assert_eq!((request.method(), request.uri().path()), (&Method::GET, "/operations/1"));
         assert!(request.body().is_empty());
@@ -147,11 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn what_http_does_not_allow_is_named_but_not_shown() {
-        let error =
-            ask().http_request("agent", &RequestTokens { bearer: "hunter2\n".into(), auxiliary: None }, "id").unwrap_err();
+    fn an_invalid_header_is_named_but_not_shown() {
+        let error = template()
+            .http_request("agent", &RequestTokens { bearer: "hunter2\n".into(), auxiliary: None }, "id")
+            .unwrap_err();
         assert!(error.message.starts_with("the token contains") && !error.to_string().contains("hunter2"), "{error}");
-        let error = ask().http_request("agent\r\nx: y", &tokens(), "id").unwrap_err();
+        let error = template().http_request("agent\r\nx: y", &tokens(), "id").unwrap_err();
         assert!(error.message.starts_with("userAgent contains"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
-//! Upstream's request metrics: one observation per call, whatever it took.
+//! Upstream's request metrics: one observation per call, however many requests it sent.
 //!
-//! Upstream: `pkg/azclient/metrics`. Labels are the same; here every call reports, there only the generated ones do.
+//! Upstream: `pkg/azclient/metrics`. The labels are the same. Here every call is measured, upstream only the generated ones.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -13,16 +13,18 @@ use crate::{
     },
 };
 
-/// Counts for one client.
+/// Recorder of the request metrics of a client.
 pub(super) struct ArmRequestMetrics<'a> {
     pub(super) metrics: &'a Arc<Metrics>,
-    /// The resource groups that become labels, in lower case; `None`: all. Users name groups, too: each label is a series that stays.
+    /// Resource groups that become labels, in lower case; with `None`, all do.
+    ///
+    /// Users can name further groups, and each label is a series that is never removed.
     pub(super) groups: Option<&'a BTreeSet<String>>,
-    /// Subscriptions that may be labels; the provider IDs of Nodes name others.
+    /// Subscriptions that become labels, in lower case. Provider IDs of Nodes can name others.
     pub(super) subscriptions: Option<&'a BTreeSet<String>>,
 }
 
-/// Returns subscription and lower-cased resource group in a path; empty without one.
+/// Returns the subscription and the lower-case resource group in a path, each empty if missing.
 fn group_of_path(path: &str) -> (&str, String) {
     let mut segments = path.split('/').skip(1);
     let mut after = |word: &str| {
@@ -33,22 +35,21 @@ fn group_of_path(path: &str) -> (&str, String) {
     (subscription, after("resourcegroups").to_ascii_lowercase())
 }
 
-/// Returns the label of a code. ARM's codes are words of letters; anything else must neither become a series of its own nor
-/// be shown.
+/// Returns the label of an error code. ARM's codes are words of letters; other text must neither become a series nor be shown.
 fn code_label(code: &str) -> &str {
     let is_word = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
     if is_word { code } else { OTHER }
 }
 
 impl ArmRequestMetrics<'_> {
-    /// Returns subscription and resource group as labels.
+    /// Returns the labels of the subscription and the resource group in `path`.
     fn group_labels<'p>(&self, path: &'p str) -> (&'p str, String) {
         let (subscription, group) = group_of_path(path);
-        let is_labelled = |existing: Option<&BTreeSet<String>>, name: &str| {
-            name.is_empty() || existing.is_none_or(|existing| existing.contains(&name.to_lowercase()))
+        let is_labeled = |configured: Option<&BTreeSet<String>>, name: &str| {
+            name.is_empty() || configured.is_none_or(|configured| configured.contains(&name.to_lowercase()))
         };
-        let subscription = if is_labelled(self.subscriptions, subscription) { subscription } else { OTHER };
-        let group = if is_labelled(self.groups, &group) { group } else { OTHER.to_owned() };
+        let subscription = if is_labeled(self.subscriptions, subscription) { subscription } else { OTHER };
+        let group = if is_labeled(self.groups, &group) { group } else { OTHER.to_owned() };
         (subscription, group)
     }
 
@@ -72,7 +73,7 @@ impl ArmRequestMetrics<'_> {
         });
     }
 
-    /// Records a response that a quota is used up.
+    /// Records a response that reports an exhausted quota.
     pub(super) fn throttled(&self, template: &RequestTemplate) {
         self.record(template, |rows, labels| rows.arm_request_throttled.with_label_values(&labels).inc());
     }
@@ -102,24 +103,24 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_subscriptions_that_users_name_are_other() {
+    fn unconfigured_groups_and_subscriptions_are_other() {
         let metrics = Arc::new(Metrics::new().unwrap());
         let groups = BTreeSet::from(["rg".to_owned()]);
-        let counted = |groups| ArmRequestMetrics { metrics: &metrics, groups, subscriptions: None };
-        let place =
-            |groups, group: &str| counted(groups).group_labels(&format!("/subscriptions/s/resourceGroups/{group}/x")).1;
-        assert_eq!(place(Some(&groups), "RG"), "rg");
-        assert_eq!(place(Some(&groups), &"x".repeat(240_000)), "other");
-        assert_eq!(place(None, "Any"), "any");
-        assert_eq!(counted(Some(&groups)).group_labels("/subscriptions/s/providers/x").1, "");
+        let recorder = |groups| ArmRequestMetrics { metrics: &metrics, groups, subscriptions: None };
+        let group_label =
+            |groups, group: &str| recorder(groups).group_labels(&format!("/subscriptions/s/resourceGroups/{group}/x")).1;
+        assert_eq!(group_label(Some(&groups), "RG"), "rg");
+        assert_eq!(group_label(Some(&groups), &"x".repeat(240_000)), "other");
+        assert_eq!(group_label(None, "Any"), "any");
+        assert_eq!(recorder(Some(&groups)).group_labels("/subscriptions/s/providers/x").1, "");
         for odd in ["/x", ""] {
-            assert_eq!(counted(None).group_labels(odd), ("", String::new()), "{odd}");
+            assert_eq!(recorder(None).group_labels(odd), ("", String::new()), "{odd}");
         }
         let subscriptions = BTreeSet::from(["mine".to_owned()]);
-        let counted = ArmRequestMetrics { metrics: &metrics, groups: None, subscriptions: Some(&subscriptions) };
+        let recorder = ArmRequestMetrics { metrics: &metrics, groups: None, subscriptions: Some(&subscriptions) };
         for (subscription, label) in [("Mine", "Mine"), ("theirs", "other")] {
             let path = format!("/subscriptions/{subscription}/resourceGroups/g");
-            let labels = counted.group_labels(&path);
+            let labels = recorder.group_labels(&path);
             assert_eq!(labels, (label, "g".to_owned()));
         }
     }

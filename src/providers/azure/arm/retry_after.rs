@@ -5,20 +5,20 @@ use std::time::Duration;
 use http::HeaderMap;
 use jiff::Timestamp;
 
-/// Longest accepted delay; a larger value is an error of the sender.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// Maximum delay; a larger value is an error of the sender.
+const MAX_DELAY: Duration = Duration::from_secs(3600);
 
-/// Returns the delay that `headers` request, at most an hour; `None` without a valid one. `wall` is now.
+/// Returns the delay that `headers` request, at most [`MAX_DELAY`]; `None` without a valid one. `wall` is the current time.
 pub(super) fn in_headers(headers: &HeaderMap, wall: Timestamp) -> Option<Duration> {
-    retry_after(headers, wall).map(|wait| wait.min(LONGEST))
+    retry_after(headers, wall).map(|wait| wait.min(MAX_DELAY))
 }
 
-/// Returns the wait in network's messages about a resource that is in use: `… can be retried in 14 seconds.`
+/// Returns the delay in messages of the network provider about a busy resource: `… can be retried in 14 seconds.`
 pub(super) fn in_message(message: &str) -> Option<Duration> {
     let (_, rest) = message.split_once("retried in ")?;
     let (number, unit) = rest.split_once(' ')?;
     let seconds = number.parse().ok().filter(|_| unit.starts_with("second"))?;
-    Some(Duration::from_secs(seconds).min(LONGEST))
+    Some(Duration::from_secs(seconds).min(MAX_DELAY))
 }
 
 /// Returns the delay in `Retry-After` (seconds, or an HTTP date relative to `wall`) or in the milliseconds of
@@ -40,11 +40,11 @@ mod tests {
 
     #[test]
     fn waits_in_headers_are_capped() {
-        let asks = |value: &str| {
+        let delay = |value: &str| {
             let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, value.parse().unwrap())]);
             in_headers(&headers, Timestamp::UNIX_EPOCH).map(|wait| wait.as_secs())
         };
-        assert_eq!([asks("17"), asks("99999999"), asks("soon")], [Some(17), Some(3600), None]);
+        assert_eq!([delay("17"), delay("99999999"), delay("soon")], [Some(17), Some(3600), None]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The shell that sends: gate, token, wire, and again if need be. What is repeated and when is decided in `retry.rs`.
+//! Execution of one request: gate, token, transport, retries. `retry.rs` decides about retries.
 
 use std::{pin::pin, time::Duration};
 
@@ -40,37 +40,37 @@ impl ArmClient {
         deadline: Instant,
         accept: impl Fn(Response<Bytes>) -> ArmResult<T>,
     ) -> ArmResult<T> {
-        let (mut tries, mut renewed, mut before) = (0, false, None);
+        let (mut attempts, mut has_renewed_token, mut previous_error) = (0, false, None);
         loop {
             let error = match self.exchange(template, deadline).await.and_then(&accept) {
                 Ok(accepted) => return Ok(accepted),
-                Err(error) if unsent(&error) && self.now() >= deadline => return Err(before.unwrap_or(error)),
+                Err(error) if was_not_sent(&error) && self.now() >= deadline => return Err(previous_error.unwrap_or(error)),
                 Err(error) => error,
             };
-            if error.status == Some(401) && !renewed {
-                renewed = true;
+            if error.status == Some(401) && !has_renewed_token {
+                has_renewed_token = true;
                 continue;
             }
-            tries += 1;
+            attempts += 1;
             let remaining = deadline.saturating_duration_since(self.now());
             let backoff = &self.shared.settings.backoff;
-            let chance = self.shared.deps.clock.chance((template.method.as_str(), template.url.path(), tries));
-            let Some(pause) = retry::pause(&error, template.request_line().is_write(), tries, backoff, chance, remaining)
+            let chance = self.shared.deps.clock.chance((template.method.as_str(), template.url.path(), attempts));
+            let Some(pause) = retry::pause(&error, template.request_line().is_write(), attempts, backoff, chance, remaining)
             else {
                 return Err(error);
             };
-            debug!(%error, tries, ?pause, "retrying the ARM request");
+            debug!(%error, attempts, ?pause, "retrying the ARM request");
             sleep(pause).await;
-            before = Some(error);
+            previous_error = Some(error);
         }
     }
 
     async fn exchange(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
-        self.may_send(template)?;
+        self.check_may_send(template)?;
         let permit = self.pass_gate(template, deadline).await?;
         let tokens = self.tokens(template, deadline).await?;
-        // The gate may have taken minutes.
-        self.may_send(template)?;
+        // The wait at the gate may have taken minutes.
+        self.check_may_send(template)?;
         let response = self.transmit(template, &tokens, permit, deadline).await?;
         let error = (!response.status().is_success())
             .then(|| classify::error_of(template.request_line(), &response, self.shared.deps.clock.wall()));
@@ -78,7 +78,7 @@ impl ArmClient {
         self.shared.deps.gate.observe(&template.charge(), response.status().as_u16(), response.headers(), code);
         let Some(error) = error else { return Ok(response) };
         match error.class {
-            // ARM does not say reliably which of them it refused.
+            // ARM does not report reliably which of the tokens it rejected.
             ArmErrorClass::Unauthorized => tokens.all().for_each(|token| self.shared.deps.tokens.rejected(token)),
             ArmErrorClass::Throttled => self.request_metrics().throttled(template),
             _ => {}
@@ -86,7 +86,7 @@ impl ArmClient {
         Err(tokens.all().fold(error, without_token))
     }
 
-    fn may_send(&self, template: &RequestTemplate) -> ArmResult<()> {
+    fn check_may_send(&self, template: &RequestTemplate) -> ArmResult<()> {
         if !template.request_line().is_write() {
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl ArmClient {
         }
         let id = uuid::Uuid::new_v4().to_string();
         let request = template.http_request(&self.shared.settings.user_agent, tokens, &id)?;
-        let until = deadline.min(started + self.shared.settings.timeouts.answer);
+        let until = deadline.min(started + self.shared.settings.timeouts.response);
         permit.sent(true);
         let outcome = self.response_before(request, until).await;
         permit.sent(!matches!(outcome, Err(ArmTransportError::NotSent(_))));
@@ -164,12 +164,12 @@ impl ArmClient {
     }
 }
 
-/// Returns `true` if ARM was not reached. The error of an earlier attempt is more informative than the timeout of this one.
-fn unsent(error: &ArmError) -> bool {
+/// Returns `true` if ARM was not reached. The error of an earlier attempt is then more informative.
+fn was_not_sent(error: &ArmError) -> bool {
     error.status.is_none() && matches!(error.class, ArmErrorClass::Transient | ArmErrorClass::Throttled)
 }
 
-/// Returns the error without a token that the server has repeated.
+/// Returns the error without `token`, which a server may repeat in its response.
 fn without_token(error: ArmError, token: &str) -> ArmError {
     let clean = |text: &str| text.replace(token, "[token]");
     ArmError { code: clean(&error.code), message: clean(&error.message), ..error }

@@ -1,4 +1,4 @@
-//! Test doubles of the budget, of Entra, and of services with one kind of answer.
+//! Test doubles of the budget, of Entra, and of services with one kind of response.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,17 +10,17 @@ use crate::providers::azure::{
     transport::{ArmTransport, ArmTransportError},
 };
 
-/// Answers every request with what the function returns.
-pub(in crate::providers::azure) struct Answers<F>(pub(in crate::providers::azure) F);
+/// Transport whose responses all have the body that the function returns.
+pub(in crate::providers::azure) struct FixedResponses<F>(pub(in crate::providers::azure) F);
 
 #[async_trait]
-impl<F: Fn() -> String + Send + Sync> ArmTransport for Answers<F> {
+impl<F: Fn() -> String + Send + Sync> ArmTransport for FixedResponses<F> {
     async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         Ok(Response::new((self.0)().into()))
     }
 }
 
-/// Lets every request pass at once, and has one token.
+/// Gate without limits, and provider of one token.
 pub(in crate::providers::azure) struct Open;
 
 #[async_trait]

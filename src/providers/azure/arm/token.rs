@@ -1,4 +1,4 @@
-//! Source of the client's tokens. In the program that is [`CredentialTokens`]; tests replace it.
+//! Source of the client's tokens. The program uses [`CredentialTokens`]; tests replace it.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use async_trait::async_trait;
 
 use crate::providers::azure::auth::{AuthError, TokenSource};
 
-/// Hands out tokens for ARM. Implementations cache, refresh ahead of expiry and log no token.
+/// Provider of tokens for ARM. Implementations cache, refresh before expiry and log no token.
 #[async_trait]
 pub trait TokenProvider: Send + Sync {
-    /// Returns the token for `Authorization: Bearer …`, without that word.
+    /// Returns the token for `Authorization: Bearer …`, without the word `Bearer`.
     async fn bearer(&self) -> Result<String, AuthError>;
 
-    /// Returns the token of another tenant that owns network resources, for `x-ms-authorization-auxiliary`; `None` when
-    /// there is one tenant.
+    /// Returns the token of a second tenant that owns network resources, for `x-ms-authorization-auxiliary`; `None` if there is
+    /// one tenant.
     async fn auxiliary(&self) -> Result<Option<String>, AuthError> {
         Ok(None)
     }
@@ -22,20 +22,20 @@ pub trait TokenProvider: Send + Sync {
     fn rejected(&self, token: &str);
 }
 
-/// The tokens of [`crate::providers::azure::auth`].
+/// Provider of the tokens from [`crate::providers::azure::auth`].
 pub struct CredentialTokens {
     bearer: Arc<dyn TokenSource>,
     auxiliary: Option<Arc<dyn TokenSource>>,
 }
 
 impl CredentialTokens {
-    /// Creates the tokens. `auxiliary`: for requests that name resources of another tenant.
+    /// Creates the provider. `auxiliary` is the source for requests that name resources of another tenant.
     pub fn new(bearer: Arc<dyn TokenSource>, auxiliary: Option<Arc<dyn TokenSource>>) -> Self {
         Self { bearer, auxiliary }
     }
 }
 
-/// Returns the text behind the word `Bearer`.
+/// Returns the token's text, without the word `Bearer`.
 async fn text(source: &dyn TokenSource) -> Result<String, AuthError> {
     Ok(source.token().await?.secret().secret().to_owned())
 }
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        providers::azure::{arm::test_doubles::Answers, auth::connect, config::AzureConfig},
+        providers::azure::{arm::test_doubles::FixedResponses, auth::connect, config::AzureConfig},
         runtime::clock::Clock,
     };
 
@@ -81,7 +81,7 @@ mod tests {
             ..AzureConfig::default()
         };
         let issued = AtomicU32::new(0);
-        let entra = Arc::new(Answers(move || {
+        let entra = Arc::new(FixedResponses(move || {
             let number = issued.fetch_add(1, Ordering::Relaxed);
             format!(r#"{{"token_type":"Bearer","access_token":"token-{number}","expires_in":3600}}"#)
         }));
@@ -90,7 +90,7 @@ mod tests {
         let (bearer, auxiliary) = (tokens.bearer().await.unwrap(), tokens.auxiliary().await.unwrap().unwrap());
         tokens.rejected("another");
         tokens.rejected(&auxiliary);
-        assert_eq!(tokens.bearer().await, Ok(bearer.clone()), "the other one was not rejected");
+        assert_eq!(tokens.bearer().await, Ok(bearer.clone()), "another token was rejected");
         assert_ne!(tokens.auxiliary().await, Ok(Some(auxiliary)));
         tokens.rejected(&bearer);
         assert_ne!(tokens.bearer().await, Ok(bearer));

@@ -1,15 +1,15 @@
-//! URLs of requests, and the check that a URL which ARM handed out stays where tokens may go. Pure.
+//! URLs of requests, and the check that URLs from responses have the origin to which tokens may be sent. Pure.
 
 use std::{fmt::Write, net::IpAddr};
 
 use reqwest::Url;
 
-/// Characters that stay as they are in a path, besides `/`: RFC 3986 unreserved, and the sub-delimiters that resource groups use.
+/// Returns `true` for bytes that are not escaped in a path: RFC 3986 unreserved, `/`, and the sub-delimiters that resource groups use.
 fn plain_in_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/()$:@".contains(&byte)
 }
 
-/// Returns `true` for bytes that are plain in a query; `$` because ARM's own parameters begin with it.
+/// Returns `true` for bytes that are not escaped in a query, including `$`, with which ARM's own parameters begin.
 fn plain_in_query(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~$/".contains(&byte)
 }
@@ -26,24 +26,24 @@ fn escape(target: &mut String, text: &str, plain: fn(u8) -> bool) {
 
 /// Checks the base URL of a resource manager. The error names the accepted form.
 pub(super) fn endpoint(text: &str) -> Result<Url, String> {
-    let desired = "expected a URL such as https://management.azure.com/";
-    let url = Url::parse(text.trim()).map_err(|error| format!("resource manager endpoint `{text}`: {error}; {desired}"))?;
+    let expected = "expected a URL such as https://management.azure.com/";
+    let url = Url::parse(text.trim()).map_err(|error| format!("resource manager endpoint `{text}`: {error}; {expected}"))?;
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     match url.scheme() {
         _ if host.is_empty() || !url.username().is_empty() || url.password().is_some() => {
-            Err(format!("resource manager endpoint: {desired}, without a user or password"))
+            Err(format!("resource manager endpoint: {expected}, without a user or password"))
         }
         "https" => Ok(url),
-        "http" if loopback => Ok(url),
-        _ => Err(format!("resource manager endpoint `{text}`: tokens are sent over https only; {desired}")),
+        "http" if is_loopback => Ok(url),
+        _ => Err(format!("resource manager endpoint `{text}`: tokens are sent over https only; {expected}")),
     }
 }
 
 /// Returns `{base}{path}?api-version={version}&{query}`, percent-encoded. `None` if the path is not valid.
 pub(super) fn build(base: &Url, path: &str, version: &str, query: &[(&str, &str)]) -> Option<Url> {
-    let dots = path.split('/').any(|segment| segment == "." || segment == "..");
-    if !path.starts_with('/') || path.starts_with("//") || dots || path.chars().any(char::is_control) {
+    let has_dots = path.split('/').any(|segment| segment == "." || segment == "..");
+    if !path.starts_with('/') || path.starts_with("//") || has_dots || path.chars().any(char::is_control) {
         return None;
     }
     let mut text = base.as_str().trim_end_matches('/').to_owned();
@@ -59,9 +59,9 @@ pub(super) fn build(base: &Url, path: &str, version: &str, query: &[(&str, &str)
     Url::parse(&text).ok().filter(|url| url.origin() == base.origin())
 }
 
-/// Returns a URL from an answer, absolute or relative to `base`.
+/// Returns the URL `text` of a response, absolute or relative to `base`.
 ///
-/// `None` when it leaves the origin of `base` (scheme, host, port) or carries a user: the token must not follow it.
+/// `None` if it has another origin than `base` (scheme, host, port) or contains a user: the token must not be sent there.
 pub(super) fn follow(base: &Url, text: &str) -> Option<Url> {
     let url = base.join(text.trim()).ok()?;
     (url.origin() == base.origin() && url.username().is_empty() && url.password().is_none()).then_some(url)
@@ -140,7 +140,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nothing_leads_astray(text in ".{0,60}", name in ".{0,20}") {
+        fn every_url_has_the_host_of_its_base(text in ".{0,60}", name in ".{0,20}") {
             if let Some(url) = follow(&arm(), &text) {
                 proptest::prop_assert_eq!(url.host_str(), Some("management.azure.com"));
             }

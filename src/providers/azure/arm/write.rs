@@ -1,6 +1,6 @@
-//! Shell around a write: sends it, then follows its operation to the end: by polls of its own, or by lists for many.
+//! Execution of a write: sends it, then follows its operation to the end, by polls of its own or by lists for many writes.
 //!
-//! `operation.rs` and `operation_length.rs` decide what is polled and when, `operation_watch` about lists.
+//! `operation.rs` and `operation_length.rs` decide about polls, `operation_watch` about lists.
 
 use std::time::Duration;
 
@@ -12,37 +12,37 @@ use tracing::debug;
 use super::{
     ArmClient,
     answer::unread_result,
-    operation::{LongRunningOperation, OperationResult, OperationStep, WantedResult},
-    operation_watch::{ListForMany, WatchNews, WatchTicket},
+    operation::{LongRunningOperation, OperationResult, OperationStep, RequiredResult},
+    operation_watch::{ListForMany, WatchEvent, WatchTicket},
     request::RequestTemplate,
     retry_after,
 };
 use crate::providers::azure::model::{ArmError, ArmErrorClass, ArmResult};
 
-/// Time limit of a list for many, waits for the budget included, before each polls alone.
+/// Timeout of a list for many writes, including waits for the budget. After it, each write polls alone.
 pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ArmClient {
-    /// Sends a write and waits for its operation. Answers the result, if there is one and it is wanted.
+    /// Sends a write and waits for its operation. Returns the result, if there is one and `required_result` includes it.
     pub(super) async fn run_operation(
         &self,
         template: &RequestTemplate,
-        expected_result: WantedResult,
+        required_result: RequiredResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
-        let coming = self.shared.operation_watch.announce(template, self.shared.settings.polling);
+        let pending = self.shared.operation_watch.announce(template, self.shared.settings.polling);
         let accepted = self.send(template, deadline).await?;
-        drop(coming);
-        self.follow_operation(template, accepted, expected_result, deadline).await
+        drop(pending);
+        self.follow_operation(template, accepted, required_result, deadline).await
     }
 
-    /// Waits for the operation of a write that ARM has accepted with the answer `last`. Answers the result, if there is one and it is
-    /// wanted.
+    /// Waits for the operation of a write that ARM has accepted with the response `last`. Returns the result, if there is one and
+    /// `required_result` includes it.
     pub(super) async fn follow_operation(
         &self,
         template: &RequestTemplate,
         mut last: Response<Bytes>,
-        expected_result: WantedResult,
+        required_result: RequiredResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
         let polling = self.shared.settings.polling;
@@ -55,7 +55,7 @@ impl ArmClient {
         let is_long = matches!(step, OperationStep::Poll { .. });
         let mut watched = if is_long { watch.join(template, &last, polling, self.urgency) } else { None };
         if is_long {
-            // Who waits for an operation has no use for the document any more, which may be a load balancer of many Services.
+            // The document is not needed during the wait, and may be large, such as the load balancer of many Services.
             last = Response::default();
         }
         loop {
@@ -68,7 +68,7 @@ impl ArmClient {
                     {
                         return Ok(Some(Response::new(document)));
                     }
-                    return self.result(template, result, last, expected_result, deadline).await;
+                    return self.result(template, result, last, required_result, deadline).await;
                 }
                 OperationStep::Poll { url, after } => (url, after),
             };
@@ -87,20 +87,20 @@ impl ArmClient {
                 Some(ticket) => ticket.wait_for_event(due, deadline, |list| self.start_list(list)).await,
                 None => {
                     sleep_until(due).await;
-                    WatchNews::AskAlone
+                    WatchEvent::PollAlone
                 }
             };
             let url = match event {
-                WatchNews::AskAlone => url,
-                WatchNews::Missing => {
+                WatchEvent::PollAlone => url,
+                WatchEvent::Missing => {
                     watched = None;
                     operation.confirm_absence()
                 }
-                WatchNews::Running => {
+                WatchEvent::Running => {
                     step = operation.keep_waiting();
                     continue;
                 }
-                WatchNews::Succeeded(document) => return Ok(Some(Response::new(document))),
+                WatchEvent::Succeeded(document) => return Ok(Some(Response::new(document))),
             };
             let polled = self.send(&template.read_at(url), deadline).await;
             retry_after = match &polled {
@@ -131,12 +131,15 @@ impl ArmClient {
         let (kind, path) = (list.kind(), list.path().to_owned());
         match self.list_with(kind, &path, &[], |page| list.take(page)).await {
             Ok(()) => list.finish(),
-            Err(error) => debug!(%error, path, "cannot list for the writes under way; each asks alone"),
+            Err(error) => {
+                debug!(%error, path, "cannot list the collection of the pending writes; each polls its own operation")
+            }
         }
     }
 
-    /// Records the length of an operation that has ended, and returns its document if a list is about to show it. `running` and `ended`: time
-    /// from the start until the operation was last seen in progress, and first seen ended.
+    /// Records the length of an operation that has ended, and returns its document if a list is about to show it.
+    ///
+    /// `running` and `ended` are the ages at which the operation was last seen in progress and first seen ended.
     async fn listed_result(
         &self,
         template: &RequestTemplate,
@@ -147,7 +150,7 @@ impl ArmClient {
         match watched {
             Some(ticket) => ticket.listed_result(self.now(), deadline, |list| self.start_list(list)).await,
             None => {
-                self.shared.operation_lengths.lock().learn(template.operation(), running, ended);
+                self.shared.operation_lengths.lock().record(template.operation(), running, ended);
                 None
             }
         }
@@ -162,12 +165,12 @@ impl ArmClient {
         template: &RequestTemplate,
         result: OperationResult,
         last: Response<Bytes>,
-        expected_result: WantedResult,
+        required_result: RequiredResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
         match result {
-            OperationResult::InAnswer => Ok(Some(last)),
-            OperationResult::AtUrl(url) if expected_result == WantedResult::Document => {
+            OperationResult::InResponse => Ok(Some(last)),
+            OperationResult::AtUrl(url) if required_result == RequiredResult::Document => {
                 let read = self.send(&template.read_at(url), deadline).await;
                 read.map(Some).map_err(|error| unread_result(template, &error))
             }
@@ -179,5 +182,5 @@ impl ArmClient {
 fn still_running(template: &RequestTemplate) -> ArmError {
     template
         .request_line()
-        .error(ArmErrorClass::OutcomeUnknown, "ARM accepted the operation and was still at it when the deadline passed")
+        .error(ArmErrorClass::OutcomeUnknown, "ARM accepted the operation, which was still in progress at the deadline")
 }

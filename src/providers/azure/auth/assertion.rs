@@ -1,6 +1,6 @@
-//! The signed statement with which a service principal proves that it has its certificate's key. Pure but for the salt.
+//! Signed assertion that proves possession of the key of a service principal's certificate. Pure except for the salt.
 //!
-//! In: the signer, who, for which token endpoint, when. Out: a JWT. Format: Entra "certificate credentials"; the chain is always
+//! In: the signer, the client ID, the token endpoint, the time. Out: a JWT. Format: Entra "certificate credentials". The chain is always
 //! sent (`x5c`), so that subject-name-and-issuer authentication works.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256};
@@ -9,9 +9,9 @@ use serde_json::{Value as Json, json};
 
 use super::certificate::{CertificateSigner, SignatureAlgorithm};
 
-/// Seconds an assertion is good for.
+/// Lifetime of an assertion, in seconds.
 const LIFETIME: i64 = 600;
-/// Seconds by which our clock may be ahead of the identity service's.
+/// Seconds by which our clock may be ahead of the clock of the identity service.
 const SKEW: i64 = 60;
 
 /// Claims of an assertion.
@@ -63,11 +63,11 @@ mod tests {
     use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256};
 
     use super::*;
-    use crate::providers::azure::auth::tests::certificates::{Made, make, verified};
+    use crate::providers::azure::auth::tests::certificates::{TestCertificate, make, verified};
 
     #[test]
-    fn both_kinds_verify_with_the_certificate_they_carry() {
-        let Made { pem, leaf, .. } = make("");
+    fn both_algorithms_verify_with_the_included_certificate() {
+        let TestCertificate { pem, leaf, .. } = make("");
         let signer = CertificateSigner::read(pem.as_bytes(), "").unwrap();
         let claims =
             AssertionClaims { client_id: "client", audience: "https://login/token", now: 1_800_000_000, id: "unique" };

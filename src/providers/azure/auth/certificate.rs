@@ -23,7 +23,7 @@ use x509_parser::parse_x509_certificate;
 pub(super) enum SignatureAlgorithm {
     /// RSA-PSS with SHA-256: Entra.
     Ps256,
-    /// RSA PKCS#1 v1.5 with SHA-256: AD FS knows no other.
+    /// RSA PKCS#1 v1.5 with SHA-256, the only algorithm of AD FS.
     Rs256,
 }
 
@@ -36,7 +36,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// An RSA key and its certificates, the key's own first.
+/// RSA key and its certificates, with the certificate of the key first.
 pub(super) struct CertificateSigner {
     key: KeyPair,
     chain: Vec<Vec<u8>>,
@@ -49,7 +49,7 @@ impl fmt::Debug for CertificateSigner {
 }
 
 impl CertificateSigner {
-    /// Reads a PEM file (a key without password, and certificates) or a PFX file.
+    /// Reads a PEM file (an unencrypted key, and certificates) or a PFX file.
     pub(super) fn read(file: &[u8], password: &str) -> Result<Self, String> {
         let (key, certificates) = if is_pem(file) { from_pem(file)? } else { from_pfx(file, password)? };
         let key = rsa(&key)?;
@@ -64,17 +64,17 @@ impl CertificateSigner {
         Ok(Self { key, chain })
     }
 
-    /// Returns the Unix time at which the key's own certificate expires.
+    /// Returns the Unix time at which the certificate of the key expires.
     pub(super) fn expires(&self) -> Option<i64> {
         self.chain().first().and_then(|leaf| not_after(leaf))
     }
 
-    /// Returns the certificates, DER, the key's own first.
+    /// Returns the certificates as DER, the certificate of the key first.
     pub(super) fn chain(&self) -> &[Vec<u8>] {
         &self.chain
     }
 
-    /// Returns the digest of the key's own certificate.
+    /// Returns the digest of the certificate of the key.
     pub(super) fn thumbprint(&self, algorithm: &'static digest::Algorithm) -> Vec<u8> {
         let own = self.chain.first().map(Vec::as_slice).unwrap_or_default();
         digest::digest(algorithm, own).as_ref().to_vec()
@@ -98,7 +98,7 @@ fn from_pem(file: &[u8]) -> Result<KeyAndCertificates, String> {
     if file.windows(21).any(|window| window == b"ENCRYPTED PRIVATE KEY") {
         return Err("its private key is encrypted: use a PFX file, or a PEM file without a password".to_owned());
     }
-    let key = PrivateKeyDer::from_pem_slice(file).map_err(|_| "it has no readable private key".to_owned())?;
+    let key = PrivateKeyDer::from_pem_slice(file).map_err(|_| "it contains no readable private key".to_owned())?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(file).collect();
     let certificates = certificates.map_err(|_| "one of its certificates is not readable".to_owned())?;
     Ok((key, certificates.iter().map(|certificate| certificate.to_vec()).collect()))
@@ -115,7 +115,7 @@ fn from_pfx(file: &[u8], password: &str) -> Result<KeyAndCertificates, String> {
         .map_err(|_| "neither PEM nor a PFX file that this password (aadClientCertPassword) opens".to_owned())?;
     let key = match archive.keys.as_slice() {
         [key] => PrivatePkcs8KeyDer::from(key.key.as_der().to_vec()).into(),
-        keys => return Err(format!("it has {} private keys, not one", keys.len())),
+        keys => return Err(format!("expected one private key, found {}", keys.len())),
     };
     Ok((key, archive.certs.iter().map(|bag| bag.cert.as_der().to_vec()).collect()))
 }
@@ -145,7 +145,7 @@ mod tests_without_pfx {
     use crate::providers::azure::auth::tests::certificates::make;
 
     #[test]
-    fn pem_is_read_and_the_missing_feature_named() {
+    fn pem_is_read_and_the_missing_feature_is_named() {
         let created = make("planted-password");
         assert_eq!(CertificateSigner::read(created.pem.as_bytes(), "").unwrap().chain()[0], created.leaf);
         let error = CertificateSigner::read(&created.pfx, "planted-password").unwrap_err();
@@ -156,15 +156,15 @@ mod tests_without_pfx {
 #[cfg(all(test, feature = "pfx"))]
 mod tests {
     use super::*;
-    use crate::providers::azure::auth::tests::certificates::{Made, make};
+    use crate::providers::azure::auth::tests::certificates::{TestCertificate, make};
 
     #[test]
     fn pem_and_pfx_yield_the_same_signer() {
-        let Made { pem, pfx, old_pfx, leaf, .. } = make("planted-password");
+        let TestCertificate { pem, pfx, old_pfx, leaf, .. } = make("planted-password");
         let password = "planted-password";
         for (file, password) in [(pem.as_bytes(), ""), (pem.as_bytes(), "unused"), (&pfx, password), (&old_pfx, password)] {
             let signer = CertificateSigner::read(file, password).unwrap();
-            assert_eq!(signer.chain().len(), 2, "the chain comes along");
+            assert_eq!(signer.chain().len(), 2, "the whole chain is read");
             assert_eq!(signer.chain()[0], leaf, "the key's own certificate is first, though the file has it last");
             assert!(signer.expires().is_some_and(|end| end > 4_000_000_000), "rcgen's default is far ahead");
         }
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_is_refused() {
-        let Made { pem, pfx, .. } = make("");
+    fn a_truncated_file_is_refused() {
+        let TestCertificate { pem, pfx, .. } = make("");
         for file in [pem.as_bytes(), &pfx] {
             let cuts = (0..file.len() - 30).step_by(61);
             assert!(cuts.map(|length| CertificateSigner::read(&file[..length], "")).all(|outcome| outcome.is_err()));
@@ -182,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_content() {
-        let Made { pem, pfx, key_pem, other_pem, .. } = make("planted-password");
+    fn errors_name_the_cause_without_content() {
+        let TestCertificate { pem, pfx, key_pem, other_pem, .. } = make("planted-password");
         let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
         let elliptic = rcgen::KeyPair::generate().unwrap().serialize_pem() + &other_pem;
         let rows: [(&[u8], &str, &str); 7] = [

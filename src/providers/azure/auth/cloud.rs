@@ -14,19 +14,19 @@ const STACK: &str = "AzureStackCloud";
 /// Endpoints of a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudEndpoints {
-    /// Canonical name, or the configured one when it is unknown.
+    /// Canonical name, or the configured one if it is not built in.
     pub name: String,
     /// Address of ARM: `https://management.azure.com`, without a slash at the end.
     pub resource_manager: String,
-    /// Audience of tokens for ARM; the built-in ones end with a slash.
+    /// Audience of tokens for ARM. Built-in audiences end with a slash.
     pub audience: String,
     /// Address of the token endpoints: `https://login.microsoftonline.com/`, with a slash at the end.
     pub login_endpoint: String,
-    /// Azure Stack: old API versions, no zones.
+    /// Whether the cloud is Azure Stack, with old API versions and without zones.
     pub azure_stack: bool,
-    /// Tokens come from AD FS instead of Entra.
+    /// Whether AD FS issues the tokens instead of Entra.
     pub adfs: bool,
-    /// Suffix of the names of container registries: `azurecr.io`, without a dot before it; empty where there are none.
+    /// Suffix of the names of container registries: `azurecr.io`, without a leading dot; empty if the cloud has no registries.
     pub registry_suffix: String,
 }
 
@@ -38,7 +38,7 @@ struct BuiltInCloud {
     registry_suffix: &'static str,
 }
 
-/// Built-in clouds. The first name is the canonical one; the first row serves every unknown name.
+/// Built-in clouds. The first name is canonical; the first row applies to unknown names.
 const BUILT_IN: &[BuiltInCloud] = &[
     BuiltInCloud {
         names: &["AzurePublicCloud", "AzureCloud", ""],
@@ -64,8 +64,8 @@ const BUILT_IN: &[BuiltInCloud] = &[
 ];
 
 impl CloudEndpoints {
-    /// Returns the cloud of that name; letter case and space around it do not matter, an unknown name has the public cloud's
-    /// endpoints.
+    /// Returns the cloud with this name, ignoring case and surrounding spaces. An unknown name has the endpoints of the public
+    /// cloud.
     pub fn named(name: &str) -> Self {
         let name = name.trim();
         let existing = BUILT_IN.iter().find(|row| row.names.iter().any(|existing| existing.eq_ignore_ascii_case(name)));
@@ -81,12 +81,12 @@ impl CloudEndpoints {
         }
     }
 
-    /// Returns the scope of tokens for ARM. Audiences that end with a slash yield two of them, as Entra requires.
+    /// Returns the scope of tokens for ARM. It has two slashes after an audience that ends with one, as Entra requires.
     pub fn scope(&self) -> String {
         format!("{}/.default", self.audience)
     }
 
-    /// Returns this cloud, overridden by the endpoint file. ARM's endpoint and audience count only together.
+    /// Returns this cloud, overridden by the endpoint file. ARM's endpoint and audience apply only together.
     pub fn with_environment_file(mut self, document: &str) -> Result<Self, String> {
         let fields: BTreeMap<String, Json> =
             serde_json::from_str(document).map_err(|error| format!("not a JSON object: {error}"))?;
@@ -102,7 +102,7 @@ impl CloudEndpoints {
         Ok(self.with_overrides(text("activeDirectoryEndpoint"), text("containerRegistryDNSSuffix")))
     }
 
-    /// Returns this cloud with another login endpoint and suffix of registries. Empty ones change nothing.
+    /// Returns this cloud with another login endpoint and registry suffix, each ignored if empty.
     fn with_overrides(mut self, login_endpoint: &str, registry_suffix: &str) -> Self {
         if !login_endpoint.is_empty() {
             self.login_endpoint = with_slash(login_endpoint);
@@ -113,11 +113,11 @@ impl CloudEndpoints {
         self
     }
 
-    /// Returns this cloud with the endpoints of the cloud called `name` in the response of `requested`; an empty name
-    /// selects the first entry.
+    /// Returns this cloud with the endpoints of the entry `name` in the response of `requested_endpoint`. An empty name selects
+    /// the first entry.
     ///
     /// `None` if the response does not contain that name.
-    pub fn with_metadata(mut self, name: &str, requested: &str, response: &[u8]) -> Result<Option<Self>, String> {
+    pub fn with_metadata(mut self, name: &str, requested_endpoint: &str, response: &[u8]) -> Result<Option<Self>, String> {
         let entries: Vec<CloudMetadataEntry> =
             serde_json::from_slice(response).map_err(|error| format!("not a list of clouds: {error}"))?;
         let name = name.trim();
@@ -125,14 +125,14 @@ impl CloudEndpoints {
             return Ok(None);
         };
         self.resource_manager =
-            without_slash(if entry.resource_manager.is_empty() { requested } else { &entry.resource_manager });
+            without_slash(if entry.resource_manager.is_empty() { requested_endpoint } else { &entry.resource_manager });
         if let Some(audience) = entry.authentication.audiences.into_iter().find(|audience| !audience.is_empty()) {
             self.audience = audience;
         }
         Ok(Some(self.with_overrides(&entry.authentication.login_endpoint, &entry.suffixes.acr_login_server)))
     }
 
-    /// Checks the endpoints: they must be URLs, and the one that receives secrets must be https.
+    /// Checks that the endpoints are URLs, and that the login endpoint, which receives secrets, is https.
     pub fn check(&self) -> Result<(), String> {
         let scheme = |text: &str| Url::parse(text).ok().filter(Url::has_host).map(|url| url.scheme().to_owned());
         match (scheme(&self.resource_manager).as_deref(), scheme(&self.login_endpoint).as_deref()) {
@@ -194,10 +194,10 @@ mod tests {
             ("azurestackcloud", "azurestackcloud", arm, login),
             ("AzureGermanCloud", "AzureGermanCloud", arm, login),
         ];
-        for (given, name, arm, login) in rows {
-            let cloud = CloudEndpoints::named(given);
-            assert_eq!((&*cloud.name, &*cloud.resource_manager, &*cloud.login_endpoint), (name, arm, login), "{given}");
-            assert_eq!(cloud.azure_stack, given == "azurestackcloud");
+        for (configured, name, arm, login) in rows {
+            let cloud = CloudEndpoints::named(configured);
+            assert_eq!((&*cloud.name, &*cloud.resource_manager, &*cloud.login_endpoint), (name, arm, login), "{configured}");
+            assert_eq!(cloud.azure_stack, configured == "azurestackcloud");
             assert_eq!(cloud.check(), Ok(()));
         }
         assert_eq!(CloudEndpoints::named("").scope(), "https://management.core.windows.net//.default");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_file_replaces_pairs() {
+    fn the_endpoint_file_replaces_endpoint_and_audience() {
         let stack = || CloudEndpoints::named("AzureStackCloud");
         let both = r#"{"ResourceManagerEndpoint":"https://arm.local/","tokenAudience":"https://aud","activeDirectoryEndpoint":"https://login.local","containerRegistryDNSSuffix":".ACR.local","x":{"y":1}}"#;
         let cloud = stack().with_environment_file(both).unwrap();
@@ -221,26 +221,26 @@ mod tests {
 
     #[test]
     fn metadata_is_matched_by_name() {
-        let answer = br#"[
+        let response = br#"[
             {"name":"A","resourceManager":"https://a/","authentication":{"audiences":["https://aud-a"],"loginEndpoint":"https://login-a"},"suffixes":{"acrLoginServer":"registry.a"}},
             {"name":"B","authentication":{"audiences":["","https://aud-b","https://other"]}}]"#;
-        let ask = |name: &str| CloudEndpoints::named("").with_metadata(name, "https://asked/", answer).unwrap();
+        let cloud_of = |name: &str| CloudEndpoints::named("").with_metadata(name, "https://asked/", response).unwrap();
         for (name, arm, audience, login) in [
             ("", "https://a", "https://aud-a", "https://login-a/"),
             ("a", "https://a", "https://aud-a", "https://login-a/"),
             (" B ", "https://asked", "https://aud-b", "https://login.microsoftonline.com/"),
         ] {
-            let cloud = ask(name).unwrap();
+            let cloud = cloud_of(name).unwrap();
             assert_eq!((&*cloud.resource_manager, &*cloud.audience, &*cloud.login_endpoint), (arm, audience, login));
         }
-        assert_eq!(ask("C"), None);
-        assert_eq!(["A", "B"].map(|name| ask(name).unwrap().registry_suffix), ["registry.a", "azurecr.io"]);
+        assert_eq!(cloud_of("C"), None);
+        assert_eq!(["A", "B"].map(|name| cloud_of(name).unwrap().registry_suffix), ["registry.a", "azurecr.io"]);
         assert!(CloudEndpoints::named("").with_metadata("", "https://x", b"<html>").is_err());
         assert_eq!(metadata_url("https://x/"), "https://x/metadata/endpoints?api-version=2019-05-01");
     }
 
     #[test]
-    fn secrets_go_to_https_only() {
+    fn secrets_are_sent_to_https_endpoints_only() {
         for (arm, login, good) in [
             ("http://127.0.0.1:1", "https://x/", true),
             ("https://x", "http://x/", false),

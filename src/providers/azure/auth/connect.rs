@@ -1,7 +1,7 @@
 //! Connects a configuration to a cloud and its credentials.
 //!
-//! Sends nothing over the network unless `resourceManagerEndpoint` is set, whose metadata is fetched once; tokens are
-//! fetched when they are first needed.
+//! Sends requests only if `resourceManagerEndpoint` is set, whose metadata is fetched once. Tokens are fetched when they are
+//! first needed.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     runtime::clock::Clock,
 };
 
-const METADATA_LIMIT: Duration = Duration::from_secs(30);
+const METADATA_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Address of ARM, with credentials.
 #[derive(Clone)]
@@ -39,17 +39,21 @@ pub struct ArmConnection {
 /// Sources of tokens for ARM.
 #[derive(Clone)]
 pub struct ArmCredentials {
-    /// For the subscription of the machines.
+    /// Source for the subscription of the machines.
     pub compute: Arc<dyn TokenSource>,
-    /// For the subscription of the network resources; the same source when they are in the same tenant.
+    /// Source for the subscription of the network resources; the same as `compute` if they are in the same tenant.
     pub network: Arc<dyn TokenSource>,
     /// Source for `x-ms-authorization-auxiliary` of requests that `compute` authorizes, only in multi-tenant mode.
     ///
-    /// It is a token of the network tenant, so that a machine may refer to resources there.
+    /// Its tokens are of the network tenant, so that a machine may refer to resources there.
     pub auxiliary: Option<Arc<dyn TokenSource>>,
 }
 
-/// Builds a connection. An [`AuthError::Configuration`] stays until something is mended; after any other error call again.
+/// Builds the connection that the configuration describes.
+///
+/// # Errors
+///
+/// Fails with [`AuthError::Configuration`] until the configuration is fixed. After other errors, callers can retry.
 pub async fn connect(
     config: &AzureConfig,
     environment: &BTreeMap<String, String>,
@@ -64,7 +68,7 @@ pub async fn connect(
     Ok(ArmConnection { cloud, credentials })
 }
 
-/// Returns the cloud that is configured. Says something over the network only when `resourceManagerEndpoint` is set.
+/// Returns the configured cloud. Sends a request only if `resourceManagerEndpoint` is set.
 pub async fn cloud_endpoints(
     config: &AzureConfig,
     environment: &BTreeMap<String, String>,
@@ -88,7 +92,7 @@ pub async fn cloud_endpoints(
     Ok(cloud)
 }
 
-/// Returns the cloud as `/metadata/endpoints` describes it.
+/// Returns the cloud with the endpoints from `/metadata/endpoints`, or unchanged if these lack `name`.
 async fn fetch_endpoints(
     cloud: CloudEndpoints,
     name: &str,
@@ -101,9 +105,9 @@ async fn fetch_endpoints(
     let request = request.map_err(|error| AuthError::configuration(FIELD, format!("`{endpoint}`: {error}")))?;
     let address = url.split('?').next().unwrap_or_default().to_owned();
     let unreachable =
-        |reason: String| AuthError::unreachable(&address, format!("{} (look at {FIELD})", safe_line(&reason, &[])));
-    let sent = tokio::time::timeout(METADATA_LIMIT, transport.send(request)).await;
-    let sent = sent.map_err(|_| unreachable(format!("no answer within {} s", METADATA_LIMIT.as_secs())))?;
+        |reason: String| AuthError::unreachable(&address, format!("{} (check {FIELD})", safe_line(&reason, &[])));
+    let sent = tokio::time::timeout(METADATA_TIMEOUT, transport.send(request)).await;
+    let sent = sent.map_err(|_| unreachable(format!("no response within {} s", METADATA_TIMEOUT.as_secs())))?;
     let response = sent.map_err(|error| unreachable(error.to_string()))?;
     if !response.status().is_success() {
         return Err(unreachable(format!("HTTP {}", response.status())));
@@ -165,9 +169,8 @@ impl ArmCredentialsBuilder<'_> {
         auxiliary: Option<AuxiliaryTokenProvider>,
     ) -> Result<ArmCredentials, AuthError> {
         let TokenAuthority { transport, clock, .. } = self.authority.clone();
-        let source = ManagedIdentityService::detect(self.environment)?;
-        let identity =
-            Arc::new(ManagedIdentityFetcher { service: source, identity, transport: Arc::clone(&transport), clock });
+        let service = ManagedIdentityService::detect(self.environment)?;
+        let identity = Arc::new(ManagedIdentityFetcher { service, identity, transport: Arc::clone(&transport), clock });
         let compute: Arc<dyn TokenSource> =
             Arc::new(CachedTokenSource::new(Arc::<ManagedIdentityFetcher>::clone(&identity), self.cloud.scope(), clock));
         let network = auxiliary.map(|provider| {
@@ -203,7 +206,7 @@ fn missing_credential_error() -> AuthError {
     AuthError::configuration("credentials", format!("none is configured; set {fields}"))
 }
 
-/// Token source without a configured credential, which reports that.
+/// Token source without a configured credential. Every call fails with that error.
 struct MissingCredential;
 
 #[async_trait]

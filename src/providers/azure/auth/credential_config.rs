@@ -1,73 +1,72 @@
 //! Credential that the configuration selects. Pure.
 //!
-//! In: the configuration, with the environment's overrides. Out: a [`CredentialConfig`], or the field that is missing. The
-//! order: upstream `pkg/azclient/auth.go`, `auth_conf.go`.
+//! In: the configuration, with the environment's overrides. Out: a [`CredentialConfig`], or the missing field. Upstream, for the
+//! order: `pkg/azclient/auth.go`, `auth_conf.go`.
 
 use azure_core::credentials::Secret;
 
 use super::{AuthError, cloud::CloudEndpoints};
 use crate::providers::azure::config::{AuxiliaryTokenProvider, AzureConfig, variables};
 
-/// A credential and what it needs. The first that applies wins.
+/// Credential with its settings, in order of precedence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CredentialConfig {
-    /// A projected service account token is exchanged for Entra tokens.
+    /// Projected service account token, which is exchanged for Entra tokens.
     WorkloadIdentity {
         application: EntraApplication,
-        /// File of the projected token.
+        /// Path of the projected token.
         token_file: String,
     },
-    /// The identity of the machine.
+    /// Managed identity of the machine.
     ManagedIdentity {
         identity: ManagedIdentityId,
-        /// Provider of the token for the network tenant; only in multi-tenant mode.
+        /// Provider of the token for the network tenant, only in multi-tenant mode.
         auxiliary: Option<AuxiliaryTokenProvider>,
     },
-    /// A service principal with a secret.
+    /// Service principal with a secret.
     ClientSecret {
         application: EntraApplication,
         secret: Secret,
         /// Tenant of the network resources; only in multi-tenant mode.
         network_tenant: Option<String>,
     },
-    /// A service principal with a certificate.
+    /// Service principal with a certificate.
     ClientCertificate {
         application: EntraApplication,
-        /// PEM or PFX file.
+        /// Path of a PEM or PFX file.
         path: String,
         /// Password of the PFX file.
         password: Secret,
         /// Tenant of the network resources; only in multi-tenant mode.
         network_tenant: Option<String>,
     },
-    /// The file of a data-plane user-assigned identity.
+    /// File of a data-plane user-assigned identity.
     DataPlane { path: String },
-    /// None: every request will fail until one is configured.
+    /// No credential: every request fails until one is configured.
     NoCredential,
 }
 
-/// An application registered in a tenant.
+/// Application registered in a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntraApplication {
     pub tenant: String,
     pub client_id: String,
 }
 
-/// A managed identity of the machine.
+/// Selector of a managed identity of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManagedIdentityId {
-    /// System-assigned identity.
     System,
-    /// A user-assigned one, by client id.
+    /// User-assigned identity, by client ID.
     Client(String),
-    /// By ARM resource id.
+    /// User-assigned identity, by ARM resource ID.
     Resource(String),
-    /// By object (principal) id.
+    /// User-assigned identity, by object (principal) ID.
     Object(String),
 }
 
 impl ManagedIdentityId {
-    /// Reads `userAssignedIdentityID`: a client id, a resource id, or `objectId=<object id>`.
+    /// Parses `userAssignedIdentityID`: a client ID, a resource ID, or `objectId=<object ID>`; empty for the system-assigned identity.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         match text.split_once('=') {
@@ -79,6 +78,11 @@ impl ManagedIdentityId {
     }
 }
 
+/// Returns the first credential that the configuration enables.
+///
+/// # Errors
+///
+/// Fails if a field is missing that this credential needs.
 pub fn choose_credential(config: &AzureConfig, cloud: &CloudEndpoints) -> Result<CredentialConfig, AuthError> {
     let network_tenant = network_tenant(config);
     let application = |by: &str| {
@@ -121,7 +125,7 @@ pub fn choose_credential(config: &AzureConfig, cloud: &CloudEndpoints) -> Result
     Ok(CredentialConfig::NoCredential)
 }
 
-/// Returns the trimmed value of `field`, which `variable` may have overridden.
+/// Returns the trimmed value of `field`, or an error that names `variable` as the alternative.
 fn required(field: &str, variable: &str, value: &str, by: &str) -> Result<String, AuthError> {
     match value.trim() {
         "" => {
@@ -132,13 +136,13 @@ fn required(field: &str, variable: &str, value: &str, by: &str) -> Result<String
     }
 }
 
-/// Returns the network tenant in multi-tenant mode: the network resources are in another tenant.
+/// Returns the tenant of the network resources in multi-tenant mode, in which it differs from the tenant of the machines.
 fn network_tenant(config: &AzureConfig) -> Option<String> {
     let network = config.network_resource_tenant_id.trim();
     (!network.is_empty() && !network.eq_ignore_ascii_case(config.tenant_id.trim())).then(|| network.to_owned())
 }
 
-/// Returns the identity of the machine. The parts of `auxiliaryTokenProvider` are checked with the configuration.
+/// Returns the managed identity. The validation of the configuration checks the parts of `auxiliaryTokenProvider`.
 fn managed(config: &AzureConfig, multi_tenant: bool) -> Result<CredentialConfig, AuthError> {
     let auxiliary = config.auxiliary_token_provider.clone().filter(|_| multi_tenant);
     if multi_tenant && auxiliary.is_none() {
@@ -173,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_applies_wins() {
+    fn the_first_enabled_credential_is_chosen() {
         let mut config = all();
         assert!(matches!(chosen(&config), Ok(CredentialConfig::WorkloadIdentity { .. })));
         config.use_federated_workload_identity_extension = false;
-        // A token file alone does not switch it on.
+        // A token file alone does not enable workload identity.
         assert!(matches!(chosen(&config), Ok(CredentialConfig::ManagedIdentity { .. })));
         config.use_managed_identity_extension = false;
         assert!(matches!(chosen(&config), Ok(CredentialConfig::ClientSecret { .. })));

@@ -1,7 +1,7 @@
-//! Data-plane user-assigned identity: a file, renewed by another component, that contains a certificate of the identity.
+//! Data-plane user-assigned identity: a file that another component renews, with a certificate of the identity.
 //!
-//! In: the file. Out: tokens. The file is read at each fetch; only one with a later `not_before` replaces the one in use,
-//! and a file that cannot be read changes nothing. Upstream: `msi-dataplane`'s `UserAssignedIdentityCredential`.
+//! In: the file. Out: tokens. The file is read at each fetch. Its certificate replaces the current one only if `not_before` is later;
+//! an unreadable file changes nothing. Upstream: `msi-dataplane`'s `UserAssignedIdentityCredential`.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -30,7 +30,7 @@ struct DataPlaneDocument {
     not_before: Timestamp,
 }
 
-/// Content of the file.
+/// Credential that the file contains.
 #[derive(Debug, Clone)]
 struct DataPlaneCredential {
     application: EntraApplication,
@@ -40,7 +40,7 @@ struct DataPlaneCredential {
 }
 
 impl DataPlaneCredential {
-    /// Reads the document. The error names the key, not its value.
+    /// Parses the document. The error names the key, not its value.
     fn parse(text: &str) -> Result<Self, String> {
         let document: DataPlaneDocument = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
@@ -65,7 +65,7 @@ impl DataPlaneCredential {
     }
 }
 
-/// An identity whose file is followed.
+/// Identity that follows its file.
 pub(super) struct DataPlaneIdentity {
     authority: TokenAuthority,
     path: PathBuf,
@@ -114,7 +114,7 @@ mod tests {
     use crate::providers::azure::auth::tests::certificates::make;
 
     #[test]
-    fn what_is_wrong_is_named_and_never_shown() {
+    fn errors_name_the_key_and_never_the_value() {
         let pfx = base64::encode(make("").pfx);
         let good = json!({
             "client_id": "c", "client_secret": pfx, "tenant_id": "t", "not_before": "2026-01-01T00:00:00Z",

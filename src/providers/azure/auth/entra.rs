@@ -1,7 +1,7 @@
 //! Tokens for an application registered in Entra (or AD FS), through azure_identity.
 //!
-//! In: the application and its proof (secret, certificate, projected token). Out: a token, or what to mend. A credential of
-//! azure_identity lives for one fetch: its own cache keeps a token that ARM has refused, and fails callers when a refresh fails.
+//! In: the application and its proof (secret, certificate, projected token). Out: a token, or a remedy. A credential of
+//! azure_identity is used for one fetch only: its cache would keep a token that ARM has rejected, and fail callers when a refresh fails.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -32,9 +32,9 @@ use crate::{providers::azure::transport::ArmTransport, runtime::clock::Clock};
 #[derive(Debug, Clone)]
 pub(super) enum ClientCredential {
     Secret(Secret),
-    /// A certificate that was read before.
+    /// Certificate that has been read.
     Certificate(Arc<CertificateSigner>),
-    /// A projected token, read at each fetch.
+    /// Path of a projected token, which is read at each fetch.
     TokenFile(PathBuf),
     /// Service account token that the caller supplied.
     Assertion(Secret),
@@ -43,15 +43,15 @@ pub(super) enum ClientCredential {
 /// Authority that issues the applications' tokens.
 #[derive(Clone)]
 pub(super) struct TokenAuthority {
-    /// With a slash at the end.
+    /// Base URL, with a slash at the end.
     pub(super) login_endpoint: String,
-    /// AD FS instead of Entra.
+    /// Whether the authority is AD FS instead of Entra.
     pub(super) adfs: bool,
     pub(super) transport: Arc<dyn ArmTransport>,
     pub(super) clock: Clock,
 }
 
-/// An application that fetches tokens.
+/// Application that fetches tokens.
 #[derive(Clone)]
 pub(super) struct ServicePrincipal {
     pub(super) authority: TokenAuthority,
@@ -59,7 +59,7 @@ pub(super) struct ServicePrincipal {
     pub(super) credential: ClientCredential,
 }
 
-/// A proof that is ready to be sent.
+/// Assertion that was created before, for azure_identity.
 #[derive(Debug)]
 struct StaticAssertion(Secret);
 
@@ -87,12 +87,12 @@ impl ServicePrincipal {
         }
     }
 
-    fn options(&self, wire: &Arc<IdentityHttpClient>) -> ClientOptions {
+    fn options(&self, http_client: &Arc<IdentityHttpClient>) -> ClientOptions {
         let mut custom = CustomConfiguration::default();
         custom.authority_host.clone_from(&self.authority.login_endpoint);
         ClientOptions {
             retry: RetryOptions::none(),
-            transport: Some(AzureTransport::new(Arc::<IdentityHttpClient>::clone(wire))),
+            transport: Some(AzureTransport::new(Arc::<IdentityHttpClient>::clone(http_client))),
             cloud: Some(Arc::new(CloudConfiguration::Custom(custom))),
             ..ClientOptions::default()
         }
@@ -121,12 +121,12 @@ impl ServicePrincipal {
 
     async fn request_token(
         &self,
-        wire: &Arc<IdentityHttpClient>,
+        http_client: &Arc<IdentityHttpClient>,
         proof: &Secret,
         scope: &str,
     ) -> azure_core::Result<AccessToken> {
         let EntraApplication { tenant, client_id } = self.application.clone();
-        let client_options = self.options(wire);
+        let client_options = self.options(http_client);
         if matches!(self.credential, ClientCredential::Secret(_)) {
             let options = ClientSecretCredentialOptions { client_options };
             let credential = ClientSecretCredential::new(&tenant, client_id, proof.clone(), Some(options))?;
@@ -138,14 +138,14 @@ impl ServicePrincipal {
     }
 
     fn token(&self, response: &AccessToken) -> Option<BearerToken> {
-        // azure_identity reckons the end from the machine's clock, whatever clock we were given.
+        // azure_identity computes the expiry from the machine's clock, not from ours.
         let seconds = response.expires_on.unix_timestamp() - Clock::System.wall().as_second();
         let lifetime = Duration::from_secs(u64::try_from(seconds).ok()?);
         BearerToken::new(&response.token, self.authority.clock.now(), lifetime)
     }
 
-    fn failure(&self, wire: &IdentityHttpClient, proof: &Secret, error: Option<&azure_core::Error>) -> AuthError {
-        let Some(result) = wire.last_response() else {
+    fn failure(&self, http_client: &IdentityHttpClient, proof: &Secret, error: Option<&azure_core::Error>) -> AuthError {
+        let Some(result) = http_client.last_response() else {
             let reason = error.map(ToString::to_string).unwrap_or_default();
             return AuthError::configuration(
                 "tenantId and aadClientId",
@@ -153,13 +153,13 @@ impl ServicePrincipal {
             );
         };
         let identity = format!("application {} in tenant {}", self.application.client_id, self.application.tenant);
-        let requested = TokenRequestContext {
+        let context = TokenRequestContext {
             identity: &identity,
             endpoint: &self.endpoint(),
             secrets: &[proof.secret()],
             field: self.field(),
         };
-        explain(&result, requested)
+        explain(&result, context)
     }
 }
 
@@ -167,10 +167,10 @@ impl ServicePrincipal {
 impl TokenFetcher for ServicePrincipal {
     async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
         let proof = self.secret_to_send().await?;
-        let wire = Arc::new(IdentityHttpClient::new(Arc::clone(&self.authority.transport), self.authority.adfs));
-        match self.request_token(&wire, &proof, scope).await {
-            Ok(response) => self.token(&response).ok_or_else(|| self.failure(&wire, &proof, None)),
-            Err(error) => Err(self.failure(&wire, &proof, Some(&error))),
+        let http_client = Arc::new(IdentityHttpClient::new(Arc::clone(&self.authority.transport), self.authority.adfs));
+        match self.request_token(&http_client, &proof, scope).await {
+            Ok(response) => self.token(&response).ok_or_else(|| self.failure(&http_client, &proof, None)),
+            Err(error) => Err(self.failure(&http_client, &proof, Some(&error))),
         }
     }
 }
@@ -187,7 +187,7 @@ async fn read_token_file(path: &PathBuf) -> Result<Secret, AuthError> {
 
 /// Service principal whose certificate is read again at each fetch, so that it can be rotated in place.
 ///
-/// While the file cannot be read the last good certificate is used.
+/// While the file is unreadable, the last good certificate is used.
 pub(super) struct CertificateFilePrincipal {
     authority: TokenAuthority,
     application: EntraApplication,

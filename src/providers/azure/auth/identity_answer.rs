@@ -1,6 +1,6 @@
-//! Interprets responses of identity services. Pure.
+//! Errors from responses of identity services. Pure.
 //!
-//! In: status, `Retry-After` and body. Out: the subject of a failure and its remedy.
+//! In: status, `Retry-After` and body. Out: an [`AuthError`] with the cause and the field to check.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use serde::Deserialize;
 use super::{AuthError, error::safe_line};
 use crate::providers::azure::transport::ArmTransportError;
 
-/// An answer, or none.
+/// Response of an identity service, or the reason why there is none.
 pub(super) type IdentityAnswer = Result<http::Response<Bytes>, ArmTransportError>;
 
-/// Identity and endpoint of a request, for messages, and words that may not be repeated.
+/// Description of a token request, for messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenRequestContext<'a> {
-    /// Owner of the token: `application … in tenant …`.
+    /// Identity that context the token: `application … in tenant …`.
     pub(super) identity: &'a str,
     /// Requested URL without query.
     pub(super) endpoint: &'a str,
-    /// Parts of the request that must not be repeated in a message.
+    /// Parts of the request that messages must not repeat.
     pub(super) secrets: &'a [&'a str],
-    /// The field to look at when the answer does not say.
+    /// Field of the configuration to check, unless the error code names another.
     pub(super) field: &'a str,
 }
 
@@ -35,38 +35,38 @@ struct IdentityErrorBody {
 }
 
 /// Returns the error for a request that yielded no token.
-pub(super) fn explain(result: &IdentityAnswer, requested: TokenRequestContext<'_>) -> AuthError {
+pub(super) fn explain(result: &IdentityAnswer, context: TokenRequestContext<'_>) -> AuthError {
     match result {
-        Err(error) => AuthError::unreachable(requested.endpoint, safe_line(&error.to_string(), requested.secrets)),
-        Ok(response) => explain_response(response, requested),
+        Err(error) => AuthError::unreachable(context.endpoint, safe_line(&error.to_string(), context.secrets)),
+        Ok(response) => explain_response(response, context),
     }
 }
 
-fn explain_response(response: &http::Response<Bytes>, requested: TokenRequestContext<'_>) -> AuthError {
+fn explain_response(response: &http::Response<Bytes>, context: TokenRequestContext<'_>) -> AuthError {
     let status = response.status();
     let refusal: IdentityErrorBody = serde_json::from_slice(response.body()).unwrap_or_default();
-    let line = safe_line(refusal.text(), requested.secrets);
+    let line = safe_line(refusal.text(), context.secrets);
     if status.is_client_error() && !matches!(status.as_u16(), 404 | 408 | 410 | 429) {
         let code = refusal.code();
-        let field = field_for(&code).unwrap_or(requested.field);
+        let field = field_for(&code).unwrap_or(context.field);
         let message = if line.is_empty() { format!("HTTP {status}") } else { line };
         return AuthError::Refused {
-            identity: requested.identity.to_owned(),
+            identity: context.identity.to_owned(),
             code,
-            message: format!("{message} (look at {field})"),
+            message: format!("{message} (check {field})"),
         };
     }
     let subject =
-        if status.is_success() { "an answer without a usable token".to_owned() } else { format!("HTTP {status} {line}") };
+        if status.is_success() { "a response without a usable token".to_owned() } else { format!("HTTP {status} {line}") };
     AuthError::Unreachable {
-        endpoint: requested.endpoint.to_owned(),
+        endpoint: context.endpoint.to_owned(),
         message: subject.trim_end().to_owned(),
         retry_after: retry_after(response.headers()),
     }
 }
 
 impl IdentityErrorBody {
-    /// Returns the text of the error: ARM and Key Vault send an object as `error`, Entra and IMDS a word and a description.
+    /// Returns the message of the error. ARM and Key Vault send an object as `error`, Entra and IMDS a word and a description.
     fn text(&self) -> &str {
         let of_object = self.error.get("message").and_then(serde_json::Value::as_str);
         let description = Some(self.error_description.as_str()).filter(|text| !text.is_empty());
@@ -83,7 +83,7 @@ impl IdentityErrorBody {
     }
 }
 
-/// Returns the field behind an Entra error code.
+/// Returns the field of the configuration that an Entra error code points to.
 fn field_for(code: &str) -> Option<&'static str> {
     Some(match code {
         "AADSTS7000215" | "AADSTS7000222" => "aadClientSecret",
@@ -91,7 +91,7 @@ fn field_for(code: &str) -> Option<&'static str> {
         "AADSTS90002" | "AADSTS900023" => "tenantId",
         "AADSTS700027" => "aadClientCertPath: is this certificate registered with the application?",
         "AADSTS70021" | "AADSTS700211" | "AADSTS700212" | "AADSTS700213" => {
-            "the federated credential of the application: issuer, subject and audience have to match the token"
+            "the federated credential of the application: issuer, subject and audience must match the token"
         }
         "AADSTS700024" => "the clock of this machine",
         "AADSTS500011" => "cloud and resourceManagerEndpoint",
@@ -109,31 +109,31 @@ fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    const ASKED: TokenRequestContext<'_> = TokenRequestContext {
+    const CONTEXT: TokenRequestContext<'_> = TokenRequestContext {
         identity: "application a",
         endpoint: "https://login/token",
         secrets: &["planted"],
         field: "some field",
     };
 
-    fn answer(status: u16, body: &str) -> IdentityAnswer {
-        let response = http::Response::builder().status(status).header("retry-after", "7");
-        Ok(response.body(Bytes::copy_from_slice(body.as_bytes())).unwrap())
+    fn response(status: u16, body: &str) -> IdentityAnswer {
+        let builder = http::Response::builder().status(status).header("retry-after", "7");
+        Ok(builder.body(Bytes::copy_from_slice(body.as_bytes())).unwrap())
     }
 
     #[test]
     fn refusals_have_a_code_and_a_field() {
         let wrong_secret = r#"{"error":"invalid_client","error_description":"AADSTS7000215: Invalid planted.\r\nTrace ID: x","error_codes":[7000215]}"#;
         let rows = [
-            (401, wrong_secret, "AADSTS7000215", "AADSTS7000215: Invalid [secret]. (look at aadClientSecret)"),
+            (401, wrong_secret, "AADSTS7000215", "AADSTS7000215: Invalid [secret]. (check aadClientSecret)"),
             (
                 400,
                 r#"{"error":"invalid_request","error_description":"Identity not found"}"#,
                 "invalid_request",
-                "Identity not found (look at some field)",
+                "Identity not found (check some field)",
             ),
-            (403, r#"{"error":{"code":"Forbidden","message":"no role"}}"#, "Forbidden", "no role (look at some field)"),
-            (403, "<html>", "", "HTTP 403 Forbidden (look at some field)"),
+            (403, r#"{"error":{"code":"Forbidden","message":"no role"}}"#, "Forbidden", "no role (check some field)"),
+            (403, "<html>", "", "HTTP 403 Forbidden (check some field)"),
         ];
         for (status, body, code, message) in rows {
             let expected = AuthError::Refused {
@@ -141,19 +141,22 @@ mod tests {
                 code: code.to_owned(),
                 message: message.to_owned(),
             };
-            assert_eq!(explain(&answer(status, body), ASKED), expected);
+            assert_eq!(explain(&response(status, body), CONTEXT), expected);
         }
     }
 
     #[test]
-    fn everything_else_may_pass() {
+    fn other_failures_are_retried() {
         for (status, body) in [(429, "{}"), (500, "<html>planted"), (503, ""), (404, "{}"), (200, "{}"), (302, "")] {
-            let error = explain(&answer(status, body), ASKED);
+            let error = explain(&response(status, body), CONTEXT);
             assert!(matches!(error, AuthError::Unreachable { .. }), "{status}");
             assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
             assert!(!error.to_string().contains("planted"));
         }
-        let dead = explain(&Err(ArmTransportError::NotSent("connection refused".to_owned())), ASKED);
-        assert_eq!(dead.to_string(), "unusable response from https://login/token: cannot connect: connection refused");
+        let unreachable = explain(&Err(ArmTransportError::NotSent("connection refused".to_owned())), CONTEXT);
+        assert_eq!(
+            unreachable.to_string(),
+            "unusable response from https://login/token: cannot connect: connection refused"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Lets azure_identity's credentials send through our [`ArmTransport`], and remembers what they heard.
+//! HTTP client for azure_identity on our [`ArmTransport`], which records the last response.
 //!
-//! azure_identity keeps status and message of a failure in an error of its own; what came over the wire says more, so
-//! [`super::identity_answer`] judges that instead. One `IdentityHttpClient` serves one fetch.
+//! The errors of azure_identity contain only the status and message of a failure. [`super::identity_answer`] evaluates the recorded
+//! response instead. One `IdentityHttpClient` serves one fetch.
 
 use std::{fmt, sync::Arc};
 
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::identity_answer::IdentityAnswer;
 use crate::providers::azure::transport::ArmTransport;
 
-/// An HTTP client for azure_core on our wire.
+/// Adapter of [`ArmTransport`] to azure_core.
 pub(super) struct IdentityHttpClient {
     transport: Arc<dyn ArmTransport>,
     adfs: bool,
@@ -31,12 +31,12 @@ impl fmt::Debug for IdentityHttpClient {
 }
 
 impl IdentityHttpClient {
-    /// Creates the client. With `adfs` the path of Entra's token endpoint becomes that of AD FS.
+    /// Creates the client. With `adfs`, the path of Entra's token endpoint is replaced by that of AD FS.
     pub(super) fn new(transport: Arc<dyn ArmTransport>, adfs: bool) -> Self {
         Self { transport, adfs, last_response: Mutex::default() }
     }
 
-    /// Returns the last response; `None` if nothing was sent.
+    /// Takes the last response; `None` if nothing was sent.
     pub(super) fn last_response(&self) -> Option<IdentityAnswer> {
         self.last_response.lock().take()
     }

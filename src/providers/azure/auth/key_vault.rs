@@ -1,8 +1,8 @@
-//! Token for the tenant of the network resources if the identity is a managed one: a Key Vault secret that another component
-//! keeps valid, `{"access_token": …, "expires_on": …}`.
+//! Token for the tenant of the network resources in setups with a managed identity: a Key Vault secret that another component
+//! renews, `{"access_token": …, "expires_on": …}`.
 //!
 //! In: the location of the secret, the machine's identity. Out: the token. The vault's address comes from ARM. Upstream:
-//! `pkg/azclient/armauth/keyvault_credential.go`, whose cache never holds; ours is the one of [`super::token`].
+//! `pkg/azclient/armauth/keyvault_credential.go`, whose cache is never used; [`super::token`] caches here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ use crate::{
 
 const FIELD: &str = "auxiliaryTokenProvider";
 
-/// A secret that holds a token.
+/// Fetcher of a token from a Key Vault secret.
 pub(super) struct VaultTokenFetcher {
     pub(super) provider: AuxiliaryTokenProvider,
-    /// ARM, without a slash at the end.
+    /// Address of ARM, without a slash at the end.
     pub(super) resource_manager: String,
     /// Source of tokens for ARM.
     pub(super) arm: Arc<dyn TokenSource>,
-    /// The identity that may read the secret.
+    /// Identity that may read the secret.
     pub(super) identity: Arc<dyn TokenFetcher>,
     pub(super) transport: Arc<dyn ArmTransport>,
     pub(super) clock: Clock,
@@ -74,13 +74,14 @@ impl VaultTokenFetcher {
 
     async fn get<D: serde::de::DeserializeOwned>(&self, url: &str, token: &BearerToken) -> Result<D, AuthError> {
         let request = http::Request::get(url).header(http::header::AUTHORIZATION, token.authorization());
-        let request = request.body(Bytes::new()).map_err(|_| AuthError::configuration(FIELD, "it does not make a URL"))?;
+        let request =
+            request.body(Bytes::new()).map_err(|_| AuthError::configuration(FIELD, "its parts do not form a valid URL"))?;
         let result = self.transport.send(request).await;
         let good = result.as_ref().ok().filter(|response| response.status().is_success());
         let endpoint = url.split('?').next().unwrap_or_default();
         let identity = "the managed identity of this machine";
-        let requested = TokenRequestContext { identity, endpoint, secrets: &[], field: FIELD };
-        good.and_then(|response| serde_json::from_slice(response.body()).ok()).ok_or_else(|| explain(&result, requested))
+        let context = TokenRequestContext { identity, endpoint, secrets: &[], field: FIELD };
+        good.and_then(|response| serde_json::from_slice(response.body()).ok()).ok_or_else(|| explain(&result, context))
     }
 
     fn token(&self, value: &str) -> Option<BearerToken> {
@@ -91,7 +92,7 @@ impl VaultTokenFetcher {
     }
 }
 
-/// Returns the audience of a vault: its address without its name, `https://vault.azure.net`.
+/// Returns the audience of a vault: its address without the vault's name, `https://vault.azure.net`.
 fn audience(vault: &Url) -> String {
     let domain = vault.host_str().and_then(|host| host.split_once('.')).map_or("vault.azure.net", |(_, domain)| domain);
     format!("https://{domain}")
@@ -106,7 +107,7 @@ impl TokenFetcher for VaultTokenFetcher {
         let endpoint = format!("{base}/secrets/{}", self.provider.secret_name);
         let bundle: SecretBundle = self.get(&format!("{endpoint}?api-version=7.4"), &token).await?;
         self.token(&bundle.value).ok_or_else(|| {
-            let reason = "the secret is not {\"access_token\", \"expires_on\"} with a moment in the future";
+            let reason = "the secret is not {\"access_token\", \"expires_on\"} with an expiry in the future";
             AuthError::unreachable(endpoint, reason)
         })
     }

@@ -26,9 +26,9 @@ const IMDS: &str = "http://169.254.169.254";
 /// Service that issues tokens for managed identities on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ManagedIdentityService {
-    /// URL of the tokens.
+    /// URL of token requests, without query.
     endpoint: String,
-    /// Header of App Service, or of what speaks its protocol, that web pages cannot send; `None`: it is IMDS.
+    /// Secret header of App Service, or of services with its protocol; `None` for IMDS.
     header: Option<Secret>,
 }
 
@@ -38,7 +38,7 @@ impl ManagedIdentityService {
         Self { endpoint: format!("{}/metadata/identity/oauth2/token", base.trim_end_matches('/')), header: None }
     }
 
-    /// Returns the service that the environment names. The order is the SDK's.
+    /// Returns the service that the environment selects, in the order of the Azure SDK.
     pub(super) fn detect(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
         let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
         let unsupported = |name: &str, subject: &str| {
@@ -83,7 +83,7 @@ impl ManagedIdentityService {
     }
 }
 
-/// A managed identity that fetches tokens.
+/// Fetcher of tokens for a managed identity.
 pub(super) struct ManagedIdentityFetcher {
     pub(super) service: ManagedIdentityService,
     pub(super) identity: ManagedIdentityId,
@@ -128,7 +128,7 @@ struct ManagedIdentityAnswer {
     expires_in: Json,
 }
 
-/// Numbers come as numbers or as text.
+/// Parses a number, which services send as a number or as text.
 fn number(value: &Json) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.trim().parse().ok())
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_name_the_identity_as_each_source_wants_it() {
+    fn requests_name_the_identity_in_the_format_of_the_source() {
         let imds = ManagedIdentityService::imds("http://imds/");
         let app = ManagedIdentityService { endpoint: "http://app/token".to_owned(), header: Some(Secret::new("h")) };
         let id = || "a/b".to_owned();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ends_come_as_text_or_number_and_as_length_or_moment() {
+    async fn an_expiry_is_a_time_or_duration_as_text_or_number() {
         let clock = Clock::manual("2030-01-01T00:00:00Z".parse().unwrap());
         let moment = clock.wall().as_second() + 90;
         let rows = [
@@ -205,8 +205,8 @@ mod tests {
             ("{}".to_owned(), None),
         ];
         for (body, seconds) in rows {
-            let left = read(body.as_bytes(), &clock).map(|token| (token.expires() - clock.now()).as_secs());
-            assert_eq!(left, seconds, "{body}");
+            let remaining = read(body.as_bytes(), &clock).map(|token| (token.expires() - clock.now()).as_secs());
+            assert_eq!(remaining, seconds, "{body}");
         }
     }
 }

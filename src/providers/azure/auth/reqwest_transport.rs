@@ -1,7 +1,7 @@
-//! The wire to ARM and to the identity services: the one place that builds an HTTP client for them.
+//! Transport to ARM and to the identity services over TCP and TLS. Only this file builds HTTP clients for them.
 //!
 //! In: the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR`, `IMDS_ENDPOINT`,
-//! `IDENTITY_ENDPOINT`), requests. Out: answers, whatever their status; or whether the request may have arrived.
+//! `IDENTITY_ENDPOINT`), requests. Out: responses of any status, or an error that says whether the request may have arrived.
 //! Upstream: `pkg/azclient/utils/transport.go`.
 
 use std::{
@@ -27,17 +27,21 @@ use crate::{
     runtime::client::with_causes,
 };
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// From the connection to the last byte of the body.
-const REQUEST: Duration = Duration::from_secs(60);
-/// Largest reservation for the body of a response before it arrives: a declared length is untrusted.
-const MOST_RESERVED: usize = 1 << 20;
-const IDLE: Duration = Duration::from_secs(90);
-/// Silence after which a connection is pinged.
-const PING_AFTER: Duration = Duration::from_secs(15);
-const PING_LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout from the connection to the last byte of the body.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum buffer in bytes that is allocated before the body arrives, because a declared length is untrusted.
+const MAX_INITIAL_BUFFER: usize = 1 << 20;
+/// Time after which an idle connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Time without data after which a connection is pinged.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// Timeout of a ping, after which the connection is closed.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Never through a proxy: the metadata service answers this machine only, and Go never sends loopback addresses to one.
+/// Addresses that are never reached through a proxy.
+///
+/// The metadata service serves this machine only, and Go never sends loopback addresses to a proxy.
 const DIRECT: &str = "169.254.169.254,localhost,127.0.0.0/8,::1";
 
 /// [`ArmTransport`] over TCP and TLS. Cheap to clone; clones share their connections.
@@ -47,11 +51,10 @@ pub struct ReqwestTransport {
     has_proxy: bool,
 }
 
-/// Server that is reached at a known address and trusted for its own certificate authorities: no name is resolved, and no
-/// proxy is used.
+/// Server with a fixed address and its own certificate authorities. Its name is not resolved, and no proxy is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedHost {
-    /// Name in its certificate and in the handshake.
+    /// Name in the certificate and in the handshake.
     pub name: String,
     pub address: IpAddr,
     /// Certificate authorities as PEM.
@@ -59,7 +62,7 @@ pub struct PinnedHost {
 }
 
 impl ReqwestTransport {
-    /// Creates a client for one server alone. The error says what is wrong with its certificate authorities.
+    /// Creates a client for one server. Fails if its certificate authorities are not usable.
     pub fn pinned(host: &PinnedHost) -> Result<Self, AuthError> {
         let mut roots = RootCertStore::empty();
         let found = CertificateDer::pem_slice_iter(&host.authorities).filter_map(Result::ok);
@@ -70,8 +73,11 @@ impl ReqwestTransport {
         Ok(Self { client: build(builder)?, has_proxy: false })
     }
 
-    /// Creates a client as the environment wants it. Reads the certificate authorities; connects to nothing. The error names
-    /// a variable.
+    /// Creates a client with the proxies and certificate authorities of the environment. Reads files, but does not connect.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a variable is invalid, and names it.
     pub fn new(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
         let mut builder = builder(tls(roots::load(environment))?);
         let proxies = proxies(environment)?;
@@ -83,15 +89,15 @@ impl ReqwestTransport {
     }
 }
 
-/// Returns the settings that every client has, without proxy.
+/// Returns the common settings of all clients, without proxies.
 fn builder(tls: ClientConfig) -> ClientBuilder {
     Client::builder()
         .tls_backend_preconfigured(tls)
-        .connect_timeout(CONNECT)
-        .timeout(REQUEST)
-        .pool_idle_timeout(IDLE)
-        .http2_keep_alive_interval(PING_AFTER)
-        .http2_keep_alive_timeout(PING_LIMIT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
         .gzip(true)
         .redirect(Policy::none())
         .no_proxy()
@@ -101,7 +107,7 @@ fn build(builder: ClientBuilder) -> Result<Client, AuthError> {
     builder.build().map_err(|error| AuthError::configuration("HTTP client", with_causes(&error.without_url())))
 }
 
-/// Returns TLS 1.2 and 1.3 by aws-lc-rs, whichever provider the process has installed.
+/// Returns the configuration of TLS 1.2 and 1.3 with aws-lc-rs, whatever provider the process has installed.
 fn tls(roots: RootCertStore) -> Result<ClientConfig, AuthError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder
@@ -132,7 +138,7 @@ fn proxies(environment: &BTreeMap<String, String>) -> Result<Vec<Proxy>, AuthErr
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Returns the hosts that are reached without a proxy.
+/// Returns the hosts that are reached without a proxy, as a list for [`NoProxy`].
 fn direct(environment: &BTreeMap<String, String>) -> String {
     let identity = ["IMDS_ENDPOINT", "IDENTITY_ENDPOINT"].into_iter().filter_map(|name| environment.get(name));
     let hosts = identity.filter_map(|url| Url::parse(url).ok()?.host_str().map(str::to_owned));
@@ -144,25 +150,25 @@ fn direct(environment: &BTreeMap<String, String>) -> String {
 impl ArmTransport for ReqwestTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
         let unsendable = |error: reqwest::Error| ArmTransportError::NotSent(with_causes(&error.without_url()));
-        let largest = MaxBodySize::of(&request);
+        let max_size = MaxBodySize::of(&request);
         let request = reqwest::Request::try_from(request).map_err(unsendable)?;
         let server = request.url().host_str().unwrap_or_default().to_owned();
         let connecting = |error| self.not_connected(&server, error);
-        let answer = self.client.execute(request).await.map_err(connecting)?;
-        let (status, version, headers) = (answer.status(), answer.version(), answer.headers().clone());
-        let mut response = http::Response::new(body(answer, largest).await?);
+        let received = self.client.execute(request).await.map_err(connecting)?;
+        let (status, version, headers) = (received.status(), received.version(), received.headers().clone());
+        let mut response = http::Response::new(body(received, max_size).await?);
         (*response.status_mut(), *response.version_mut(), *response.headers_mut()) = (status, version, headers);
         Ok(response)
     }
 }
 
 impl ReqwestTransport {
-    /// Returns the error as [`failed`] does; without a connection it adds the server's name, which the cause lacks, and a
-    /// proxy in between.
+    /// Classifies the error like [`classify`]. For a failed connection, adds the name of the server, which the cause lacks, and
+    /// the variables of a proxy.
     fn not_connected(&self, server: &str, error: reqwest::Error) -> ArmTransportError {
-        match failed(error) {
+        match classify(error) {
             ArmTransportError::NotSent(reason) if self.has_proxy => ArmTransportError::NotSent(format!(
-                "{server}: {reason} (if it is behind the proxy, look at HTTPS_PROXY and NO_PROXY)"
+                "{server}: {reason} (if it is behind the proxy, check HTTPS_PROXY and NO_PROXY)"
             )),
             ArmTransportError::NotSent(reason) => ArmTransportError::NotSent(format!("{server}: {reason}")),
             other => other,
@@ -170,24 +176,24 @@ impl ReqwestTransport {
     }
 }
 
-/// Reads the body, piece by piece as it is decompressed, so that one that is too large is never held.
-async fn body(mut response: reqwest::Response, largest: MaxBodySize) -> Result<Bytes, ArmTransportError> {
+/// Reads the body in decompressed pieces, so that a body beyond `max_size` is never in memory as a whole.
+async fn body(mut response: reqwest::Response, max_size: MaxBodySize) -> Result<Bytes, ArmTransportError> {
     let expected = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
-    let mut body = BytesMut::with_capacity(expected.min(MOST_RESERVED));
-    while let Some(piece) = response.chunk().await.map_err(failed)? {
-        if piece.len() > largest.0 - body.len() {
-            return Err(ArmTransportError::TooLarge(largest));
+    let mut body = BytesMut::with_capacity(expected.min(MAX_INITIAL_BUFFER));
+    while let Some(piece) = response.chunk().await.map_err(classify)? {
+        if piece.len() > max_size.0 - body.len() {
+            return Err(ArmTransportError::TooLarge(max_size));
         }
         body.extend_from_slice(&piece);
     }
     Ok(body.freeze())
 }
 
-/// Classifies the error: a request has certainly not arrived only if there never was a connection.
-fn failed(error: reqwest::Error) -> ArmTransportError {
-    let (connecting, timeout) = (error.is_connect() || error.is_builder(), error.is_timeout());
-    let text = if timeout { "time limit reached".to_owned() } else { with_causes(&error.without_url()) };
-    if connecting { ArmTransportError::NotSent(text) } else { ArmTransportError::NoAnswer(text) }
+/// Classifies an error: only without a connection is it certain that the request did not arrive.
+fn classify(error: reqwest::Error) -> ArmTransportError {
+    let (is_unconnected, is_timeout) = (error.is_connect() || error.is_builder(), error.is_timeout());
+    let text = if is_timeout { "time limit reached".to_owned() } else { with_causes(&error.without_url()) };
+    if is_unconnected { ArmTransportError::NotSent(text) } else { ArmTransportError::NoAnswer(text) }
 }
 
 #[cfg(test)]
@@ -195,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identity_endpoints_are_asked_directly() {
+    fn identity_endpoints_are_reached_without_a_proxy() {
         let variables = [("NO_PROXY", "a,b"), ("IMDS_ENDPOINT", "http://10.0.0.1:80"), ("IDENTITY_ENDPOINT", "http://id/x")];
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         assert_eq!(direct(&environment), format!("a,b,10.0.0.1,id,{DIRECT}"));

@@ -1,6 +1,6 @@
-//! Trusted certificate authorities: the machine's, found where Go finds them.
+//! Trusted certificate authorities of the machine, in the same locations as in Go.
 //!
-//! In: `SSL_CERT_FILE` and `SSL_CERT_DIR`, each of which replaces its own list of usual paths and not the other's; files.
+//! In: `SSL_CERT_FILE` and `SSL_CERT_DIR`, each of which replaces only its own list of default paths; files.
 //! Out: the authorities. Upstream: Go's `crypto/x509/root_unix.go`, `root_linux.go`.
 
 use std::{
@@ -14,7 +14,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-/// The first that can be read counts.
+/// Default files, of which the first readable one is used.
 const FILES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -25,15 +25,15 @@ const FILES: &[&str] = &[
 ];
 const DIRECTORIES: &[&str] = &["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
-/// Loads the authorities from the usual places, or those of the environment.
+/// Loads the authorities from the default locations, or those of the environment.
 ///
-/// What cannot be read or is not a certificate is passed over; nothing found is worth a warning.
+/// Unreadable files and other content are skipped. If no authority is found, a warning is logged.
 pub(super) fn load(environment: &BTreeMap<String, String>) -> RootCertStore {
     let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
-    let usual = |list: &[&str]| list.iter().map(PathBuf::from).collect();
-    let files: Vec<PathBuf> = read("SSL_CERT_FILE").map_or_else(|| usual(FILES), |file| vec![PathBuf::from(file)]);
+    let defaults = |list: &[&str]| list.iter().map(PathBuf::from).collect();
+    let files: Vec<PathBuf> = read("SSL_CERT_FILE").map_or_else(|| defaults(FILES), |file| vec![PathBuf::from(file)]);
     let directories: Vec<PathBuf> =
-        read("SSL_CERT_DIR").map_or_else(|| usual(DIRECTORIES), |list| std::env::split_paths(list).collect());
+        read("SSL_CERT_DIR").map_or_else(|| defaults(DIRECTORIES), |list| std::env::split_paths(list).collect());
     let entries = directories.iter().filter_map(|directory| fs::read_dir(directory).ok());
     let listed = entries.flatten().filter_map(|entry| fs::read(entry.ok()?.path()).ok());
     let first = files.iter().find_map(|file| fs::read(file).ok());
@@ -60,10 +60,12 @@ mod tests {
     use crate::providers::azure::auth::tests::certificates::make;
 
     #[test]
-    fn every_file_of_a_directory_counts_once_and_rubbish_is_passed_over() {
+    fn each_certificate_of_a_directory_is_loaded_once() {
         let directory = tempfile::tempdir().unwrap();
-        let (one, two) = (make("").other_pem, make("").other_pem);
-        for (name, text) in [("one.pem", &one), ("copy-of-one", &one), ("two.crt", &two), ("readme", &"hello".to_owned())] {
+        let (first, second) = (make("").other_pem, make("").other_pem);
+        for (name, text) in
+            [("one.pem", &first), ("copy-of-one", &first), ("two.crt", &second), ("readme", &"hello".to_owned())]
+        {
             fs::write(directory.path().join(name), text).unwrap();
         }
         let (all, file) = (directory.path().display().to_string(), directory.path().join("two.crt").display().to_string());

@@ -1,4 +1,4 @@
-//! Token for one purpose, fetched once and not cached: for a process that ends with its response.
+//! Token that is fetched once and not cached, for a process that ends after its response.
 //!
 //! In: the identity, a scope, the transport. Out: a token, or a remedy.
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{providers::azure::transport::ArmTransport, runtime::clock::Clock};
 
-/// Returns a token of an identity of this machine.
+/// Fetches a token of a managed identity of this machine.
 pub async fn managed_identity_token(
     identity: ManagedIdentityId,
     scope: &str,
@@ -26,7 +26,7 @@ pub async fn managed_identity_token(
     ManagedIdentityFetcher { service, identity, transport, clock: Clock::System }.fetch(scope).await
 }
 
-/// Returns a token of an application whose federated credential accepts `assertion`, a service account token.
+/// Fetches a token of an application whose federated credential accepts `assertion`, a service account token.
 pub async fn federated_token(
     application: EntraApplication,
     assertion: Secret,

@@ -1,4 +1,4 @@
-//! The module as a whole, against identity services in memory.
+//! Tests of the whole module against identity services in memory.
 
 pub(in crate::providers::azure::auth) mod certificates;
 mod connections;

@@ -1,7 +1,7 @@
 //! Tokens, and the cache around their fetcher.
 //!
-//! In: callers that need a token now. Out: one token for all of them, replaced ahead of its end by one fetch at a time. A
-//! failed refresh does not affect callers while the old token is valid, and a broken identity service is called at growing
+//! In: callers that need a token. Out: one token for all of them, which is replaced before it expires, by one fetch at a time. A
+//! failed refresh does not affect callers while the old token is valid, and a failing identity service is called at growing
 //! intervals. [`super::token_schedule`] makes the decisions.
 
 use std::{sync::Arc, time::Duration};
@@ -19,14 +19,14 @@ use super::{
 };
 use crate::runtime::{clock::Clock, single_flight::SharedTask};
 
-/// Longest time one fetch may take.
-const FETCH_LIMIT: Duration = Duration::from_secs(60);
-/// Longest life that is believed; Entra gives a day at most. More could not even be added to an instant.
-const LONGEST_LIFE: Duration = Duration::from_secs(7 * 86_400);
+/// Timeout of a fetch.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum accepted lifetime; Entra issues tokens for at most a day. Larger values could overflow an `Instant`.
+const MAX_LIFETIME: Duration = Duration::from_secs(7 * 86_400);
 
 const SCHEME: &str = "Bearer ";
 
-/// A bearer token. `Debug` does not show it, because the header is marked sensitive.
+/// Bearer token. `Debug` does not show it, because the header is marked as sensitive.
 #[derive(Debug, Clone)]
 pub struct BearerToken {
     header: HeaderValue,
@@ -34,13 +34,14 @@ pub struct BearerToken {
 }
 
 impl BearerToken {
-    /// Returns a token that was obtained now and is good for `lifetime`. `None` when it is empty or cannot be sent in a
+    /// Creates a token that was obtained `now` and is valid for `lifetime`. Returns `None` if it is empty or cannot be sent in a
     /// header.
     pub(super) fn new(secret: &Secret, now: Instant, lifetime: Duration) -> Option<Self> {
         let mut header = HeaderValue::try_from(format!("{SCHEME}{}", secret.secret())).ok()?;
         header.set_sensitive(true);
-        let good = !secret.secret().is_empty() && secret.secret().is_ascii();
-        good.then(|| Self { header, lifetime: TokenLifetime { obtained: now, expires: now + lifetime.min(LONGEST_LIFE) } })
+        let is_valid = !secret.secret().is_empty() && secret.secret().is_ascii();
+        is_valid
+            .then(|| Self { header, lifetime: TokenLifetime { obtained: now, expires: now + lifetime.min(MAX_LIFETIME) } })
     }
 
     /// Returns the value of the `authorization` header: `Bearer …`, marked sensitive.
@@ -54,16 +55,16 @@ impl BearerToken {
         Secret::new(text.strip_prefix(SCHEME).unwrap_or_default().to_owned())
     }
 
-    /// Returns when it expires, on the clock of `tokio::time`.
+    /// Returns the time of expiry, on the clock of `tokio::time`.
     pub fn expires(&self) -> Instant {
         self.lifetime.expires
     }
 }
 
-/// Expiry of a credential, as far as it is known.
+/// Expiry of a credential. A field without a known time is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CredentialExpiry {
-    /// The token that is held now, on the clock of `tokio::time`.
+    /// Expiry of the cached token, on the clock of `tokio::time`.
     pub token: Option<Instant>,
     /// Expiry of the certificate that tokens are requested with, as Unix time.
     pub certificate: Option<i64>,
@@ -72,13 +73,13 @@ pub struct CredentialExpiry {
 /// Source of tokens for one audience.
 #[async_trait]
 pub trait TokenSource: Send + Sync {
-    /// Returns a token that is good now.
+    /// Returns a token that is currently valid.
     async fn token(&self) -> Result<BearerToken, AuthError>;
 
-    /// Discards the token with this text that was rejected with 401, so that the next call fetches another.
+    /// Discards the cached token if it equals `rejected`, which got a 401, so that the next call fetches another.
     ///
-    /// Does nothing if there is another already, and at most once a minute: a service that rejects every token must not make
-    /// us hammer the identity service.
+    /// Does nothing if the token has been replaced, or within a minute of the last time: a service that rejects every token must not
+    /// cause a flood of requests to the identity service.
     fn invalidate(&self, rejected: &str);
 
     /// Returns the expiry of the current credential.
@@ -87,13 +88,13 @@ pub trait TokenSource: Send + Sync {
     }
 }
 
-/// Fetches a new token at each call.
+/// Fetcher of a new token at each call.
 #[async_trait]
 pub(super) trait TokenFetcher: Send + Sync {
-    /// Returns a token for `scope` (`<audience>/.default`).
+    /// Fetches a token for `scope` (`<audience>/.default`).
     async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError>;
 
-    /// Returns the Unix time at which the certificate that it uses expires, if it has one.
+    /// Returns the Unix time at which the certificate of the credential expires, if it has one.
     fn certificate_expires(&self) -> Option<i64> {
         None
     }
@@ -116,7 +117,7 @@ struct TokenCache {
     state: Mutex<TokenCacheState>,
 }
 
-/// A [`TokenSource`] that keeps its token.
+/// [`TokenSource`] that caches its token.
 #[derive(Clone)]
 pub(super) struct CachedTokenSource {
     inner: Arc<TokenCache>,
@@ -131,7 +132,7 @@ impl CachedTokenSource {
 #[async_trait]
 impl TokenSource for CachedTokenSource {
     async fn token(&self) -> Result<BearerToken, AuthError> {
-        match self.inner.look_up() {
+        match self.inner.cached_or_fetch() {
             Either::Left(result) => result,
             Either::Right(fetch) => fetch.await,
         }
@@ -154,12 +155,12 @@ impl TokenSource for CachedTokenSource {
 }
 
 impl TokenCache {
-    /// Returns the token or error that is there, or the fetch to wait for.
-    fn look_up(self: &Arc<Self>) -> Either<Result<BearerToken, AuthError>, SharedFetch> {
+    /// Returns the cached token or error, or the fetch to wait for.
+    fn cached_or_fetch(self: &Arc<Self>) -> Either<Result<BearerToken, AuthError>, SharedFetch> {
         let mut state = self.state.lock();
-        let life = state.token.as_ref().map(|token| token.lifetime);
+        let lifetime = state.token.as_ref().map(|token| token.lifetime);
         let failures = state.failures.as_ref().map(|(failures, _)| *failures);
-        let next = next_action(self.clock.now(), life, failures);
+        let next = next_action(self.clock.now(), lifetime, failures);
         if next == TokenAction::UseAndRefresh {
             drop(self.start_or_join_fetch(&mut state));
         }
@@ -177,7 +178,7 @@ impl TokenCache {
         fetch
     }
 
-    /// Starts a fetch. One that ends early is a failure like any other.
+    /// Starts a fetch. A panic in it counts as a failed fetch.
     fn start_fetch(self: &Arc<Self>) -> SharedFetch {
         let (inner, this) = (Arc::clone(self), Arc::clone(self));
         SharedTask::start(async move { inner.refresh().await }, move |error| {
@@ -188,9 +189,9 @@ impl TokenCache {
     }
 
     async fn refresh(&self) -> Result<BearerToken, AuthError> {
-        let limited = tokio::time::timeout(FETCH_LIMIT, self.fetch.fetch(&self.scope)).await;
+        let limited = tokio::time::timeout(FETCH_TIMEOUT, self.fetch.fetch(&self.scope)).await;
         let outcome = limited.unwrap_or_else(|_| {
-            let message = format!("no answer within {} s", FETCH_LIMIT.as_secs());
+            let message = format!("no response within {} s", FETCH_TIMEOUT.as_secs());
             Err(AuthError::unreachable(format!("the identity service (for {})", self.scope), message))
         });
         self.record_result(&outcome);

@@ -59,7 +59,7 @@ enum PermissionScope {
     PrivateLinks,
 }
 
-/// Condition on the configuration, besides the purpose.
+/// Condition on the configuration, in addition to the purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PermissionCondition {
     Always,
@@ -79,7 +79,7 @@ enum PermissionCondition {
     PoolsInMachines,
     /// Pools are lists of addresses.
     Addresses,
-    /// ARM turns pools of one kind into those of the other.
+    /// ARM migrates pools from one kind to the other.
     Migration,
     SecurityGroup,
     VirtualNetwork,
@@ -194,7 +194,7 @@ pub fn required_permissions(config: &AzureConfig, azure_stack: bool) -> Vec<Requ
     needs
 }
 
-/// Facts of the configuration that decide.
+/// Facts of the configuration that the conditions depend on.
 struct PermissionFacts<'a> {
     config: &'a AzureConfig,
     machines: InventorySettings,

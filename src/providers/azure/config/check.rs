@@ -10,7 +10,7 @@ use super::{
     merge::{ConfigTexts, merge},
 };
 
-/// The verdict on a configuration.
+/// Result of checking a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigReport {
     /// Errors first, else in the order of the text.
@@ -19,7 +19,7 @@ pub struct ConfigReport {
     pub config: Option<AzureConfig>,
 }
 
-/// Judges the texts as the program would at its start. `is_strict`: warnings are errors.
+/// Checks the texts as the program does at startup. `is_strict`: warnings are errors.
 pub fn offline_report(texts: &ConfigTexts, environment: &EnvironmentOverrides, is_strict: bool) -> ConfigReport {
     let (findings, config) = match merge(texts, environment, is_strict) {
         Ok(DecodedConfig { config, findings }) => (findings, Some(config)),

@@ -17,10 +17,10 @@ macro_rules! choices {
         impl $name {
             /// Every accepted spelling; letter case does not matter.
             pub const ALL: &[(&str, Self)] = &[$(($text, Self::$variant)),*];
-            /// What any other word counts as; `None`: it is refused.
+            /// Meaning of any other word; `None`: the word is refused.
             const FALLBACK: Option<Self> = { let fallback: Option<Self> = None; $(let _ = fallback; let fallback = Some(Self::$fallback);)? fallback };
 
-            /// The value's spelling in the file.
+            /// Returns the value's spelling in the file.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
@@ -45,8 +45,8 @@ macro_rules! choices {
     )*};
 }
 
-/// Chooses a value. Upstream accepts some unknown words as a known one; so does this, with a warning, because such files
-/// must remain usable.
+/// Returns the value with this spelling. Like upstream, accepts some unknown words as the fallback, with a warning, because
+/// such files must remain usable.
 fn choose<T: Copy>(
     all: &[(&str, T)],
     fallback: Option<T>,

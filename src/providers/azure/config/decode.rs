@@ -10,13 +10,13 @@ use super::{
     values::FieldValue,
 };
 
-/// Number of reported findings; the author of more needs no list.
-const MOST_FINDINGS: usize = 100;
+/// Maximum number of reported findings.
+const MAX_FINDINGS: usize = 100;
 
 /// Name of the field with the limits by client.
 const ENTRIES: &str = "entries";
 
-/// Configuration of a text, as far as it could be read, and what is strange about it.
+/// Configuration of a text, as far as it could be read, with findings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodedConfig {
     /// Fields with errors keep their former value.
@@ -25,12 +25,12 @@ pub struct DecodedConfig {
     pub findings: Vec<ConfigFinding>,
 }
 
-/// Reads `text`, YAML or JSON; what it does not mention has its default.
+/// Reads `text`, YAML or JSON; fields that it omits have their defaults.
 pub fn decode(text: &str) -> DecodedConfig {
     decode_over(AzureConfig::default(), text)
 }
 
-/// Reads `text`; what it does not mention stays as in `base`.
+/// Reads `text`; fields that it omits have the values of `base`.
 pub fn decode_over(base: AzureConfig, text: &str) -> DecodedConfig {
     let mut decoded = DecodedConfig { config: base, findings: Vec::new() };
     match document::parse(text) {
@@ -57,11 +57,11 @@ fn read_fields(entries: &[(String, YamlNode)], decoded: &mut DecodedConfig) {
     limit_findings(&mut decoded.findings);
 }
 
-/// Leaves the most important findings, in the order of the text.
+/// Limits `findings` to the most important ones, in the order of the text.
 fn limit_findings(findings: &mut Vec<ConfigFinding>) {
-    if let Some(further @ 1..) = findings.len().checked_sub(MOST_FINDINGS) {
+    if let Some(further @ 1..) = findings.len().checked_sub(MAX_FINDINGS) {
         findings.sort_by_key(|finding| finding.severity);
-        findings.truncate(MOST_FINDINGS);
+        findings.truncate(MAX_FINDINGS);
         findings.push(ConfigFinding::warning("", format!("{further} further findings")));
     }
     findings.sort_by_key(|finding| finding.line.unwrap_or(u64::MAX));

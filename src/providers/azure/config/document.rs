@@ -1,10 +1,10 @@
 //! Text to a tree: the only place that knows a YAML library.
 //!
-//! In: YAML, of which JSON is a part. Out: a [`YamlNode`] that still has duplicate keys, their order and the line of every value,
-//! or where the text goes wrong. What the text says there is never repeated: it may be a secret.
+//! In: YAML, of which JSON is a part. Out: a [`YamlNode`] that still has duplicate keys, their order and the line of every
+//! value, or the line of the syntax error. Errors never quote the text: it may be a secret.
 //!
-//! The library bounds depth, nodes and what aliases may unfold to, so that time and memory grow with the length of the text.
-//! Like the Go program's, it reads `yes`, `on` and their kin as booleans and unfolds merge keys (`<<`).
+//! The library bounds depth, nodes and the expansion of aliases, so that time and memory grow with the length of the text.
+//! Like the Go program's, it reads `yes`, `on` and the like as booleans and expands merge keys (`<<`).
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde::{
 };
 use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Spanned};
 
-/// Longest text that is read, in bytes: the API server takes no larger Secret.
+/// Longest text that is read, in bytes: the API server accepts no larger Secret.
 pub const MAX_BYTES: usize = 1 << 20;
 
 /// Lists and maps within each other; the deepest field has seven.
@@ -27,7 +27,7 @@ pub(super) struct YamlNode {
     pub(super) value: YamlValue,
 }
 
-/// A value of any type. Has no `Debug`, since it may hold a secret.
+/// Value of any type. Has no `Debug` because it may hold a secret.
 #[derive(Clone, PartialEq)]
 pub(super) enum YamlValue {
     Null,

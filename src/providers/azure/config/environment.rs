@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::fields::AzureConfig;
 
-/// A variable and what it does.
+/// Environment variable and its effect.
 #[derive(Clone, Copy)]
 pub struct EnvironmentVariable {
     pub name: &'static str,
@@ -56,7 +56,7 @@ pub const VARIABLES: &[EnvironmentVariable] = &[
 pub struct EnvironmentOverrides(BTreeMap<String, String>);
 
 impl EnvironmentOverrides {
-    /// Picks the variables that matter from all of a process, such as `std::env::vars()`.
+    /// Selects the relevant variables of a process, such as those of `std::env::vars()`.
     pub fn of(all: impl IntoIterator<Item = (String, String)>) -> Self {
         let matters = |(name, value): &(String, String)| {
             !value.is_empty() && VARIABLES.iter().any(|variable| variable.name == name.as_str())
@@ -64,7 +64,7 @@ impl EnvironmentOverrides {
         Self(all.into_iter().filter(matters).collect())
     }
 
-    /// Overrides fields, and writes the resource group in lower case: ARM answers it in either.
+    /// Overrides fields, and lower-cases the resource group because ARM returns it in any letter case.
     pub fn apply(&self, mut config: AzureConfig) -> AzureConfig {
         for variable in VARIABLES {
             if let Some(value) = self.0.get(variable.name) {

@@ -60,7 +60,7 @@ macro_rules! zero_is_default {
 
 macro_rules! fields {
     ($($group:literal { $($field:ident: $type:ty = $name:literal $default:literal $doc:literal $([$mark:ident])?;)* })*) => {
-        /// The configuration as meant: decoded, with defaults. Built by [`super::decode()`]. Its `Debug` shows no secret.
+        /// Effective configuration: decoded, with defaults. Built by [`super::decode()`]. Its `Debug` shows no secret.
         #[derive(Clone, PartialEq)]
         pub struct AzureConfig {
             $($(#[doc = $doc] pub $field: $type,)*)*
@@ -79,7 +79,7 @@ macro_rules! fields {
         }
 
         impl AzureConfig {
-            /// Sets the field whose canonical JSON name is `name`; leaves it alone after a finding.
+            /// Sets the field whose canonical JSON name is `name`; leaves it unchanged after a finding.
             pub(super) fn set(&mut self, name: &str, node: &YamlNode, reader: &mut FieldReader<'_>) {
                 match name {
                     $($($name => {
@@ -92,7 +92,7 @@ macro_rules! fields {
                 }
             }
 
-            /// Every field by its name, for pages and reports: a secret is `(set)` or empty.
+            /// Returns every field by its name, for pages and reports: a secret is `(set)` or empty.
             pub fn effective(&self) -> Json {
                 let shown = [$($(($name, is_secret!($($mark)?), self.$field.to_json())),*),*];
                 let mask = |is_secret, value: Json| match value.as_str() {
@@ -106,7 +106,7 @@ macro_rules! fields {
 
         #[cfg(test)]
         impl AzureConfig {
-            /// Puts `text` into every secret field.
+            /// Sets every secret field to `text`.
             pub(super) fn plant_secrets(&mut self, text: &str) {
                 $($(if is_secret!($($mark)?) {
                     let mut findings = Vec::new();
@@ -153,7 +153,7 @@ fields! {
         aad_client_cert_path: String = "aadClientCertPath" "" "Certificate of the service principal: a PEM or PFX file.";
         aad_client_cert_password: String = "aadClientCertPassword" "" "Password of the PFX file." [secret];
         use_managed_identity_extension: bool = "useManagedIdentityExtension" "false" "Use the managed identity of the machine.";
-        user_assigned_identity_id: String = "userAssignedIdentityID" "" "Which managed identity: client id, or resource id when it contains /subscriptions/; empty: the system-assigned one.";
+        user_assigned_identity_id: String = "userAssignedIdentityID" "" "Managed identity: its client id, or its resource id if it contains /subscriptions/; empty: the system-assigned one.";
         aad_federated_token_file: String = "aadFederatedTokenFile" "" "Projected service account token for workload identity.";
         use_federated_workload_identity_extension: bool = "useFederatedWorkloadIdentityExtension" "false" "Use workload identity.";
         aad_msi_data_plane_identity_path: String = "aadMSIDataPlaneIdentityPath" "" "File with the credentials of a data-plane user-assigned identity.";
@@ -166,12 +166,12 @@ fields! {
         user_agent: String = "userAgent" "" "User-Agent of ARM requests; empty: `kubernetes-cloudprovider/VERSION`.";
     }
     "Requests" {
-        cloud_provider_backoff: bool = "cloudProviderBackoff" "false" "Use the back-off fields below as upper bounds.";
-        cloud_provider_backoff_retries: i32 = "cloudProviderBackoffRetries" "6" "Tries of one ARM read.";
-        cloud_provider_backoff_exponent: f64 = "cloudProviderBackoffExponent" "1.5" "Growth of the delay between tries.";
-        cloud_provider_backoff_duration: i32 = "cloudProviderBackoffDuration" "5" "Seconds before the second try.";
+        cloud_provider_backoff: bool = "cloudProviderBackoff" "false" "Use the backoff fields below as upper bounds.";
+        cloud_provider_backoff_retries: i32 = "cloudProviderBackoffRetries" "6" "Attempts of one ARM read.";
+        cloud_provider_backoff_exponent: f64 = "cloudProviderBackoffExponent" "1.5" "Growth of the delay between attempts.";
+        cloud_provider_backoff_duration: i32 = "cloudProviderBackoffDuration" "5" "Seconds before the second attempt.";
         cloud_provider_backoff_jitter: f64 = "cloudProviderBackoffJitter" "1.0" "Random share added to the delay.";
-        enable_minimum_retry_after: bool = "enableMinimumRetryAfter" "false" "Ignore Retry-After values below the delay between tries.";
+        enable_minimum_retry_after: bool = "enableMinimumRetryAfter" "false" "Ignore Retry-After values below the delay between attempts.";
         cloud_provider_rate_limit: bool = "cloudProviderRateLimit" "false" "Use the rate limits below as upper bounds.";
         cloud_provider_rate_limit_qps: f64 = "cloudProviderRateLimitQPS" "0" "Reads per second; 0: no separate limit.";
         cloud_provider_rate_limit_bucket: i32 = "cloudProviderRateLimitBucket" "0" "Reads that may be sent at once.";
@@ -183,21 +183,21 @@ fields! {
     "Caches" {
         disable_api_call_cache: bool = "disableAPICallCache" "false" "Read from ARM each time.";
         non_vmss_uniform_nodes_cache_ttl: Duration = "nonVmssUniformNodesCacheTTLInSeconds" "900" "Age at which the list of machines outside uniform scale sets is read again.";
-        vmss_cache_ttl: Duration = "vmssCacheTTLInSeconds" "600" "The same for scale sets.";
-        vmss_virtual_machines_cache_ttl: Duration = "vmssVirtualMachinesCacheTTLInSeconds" "600" "The same for instances of uniform scale sets.";
-        vmss_flex_cache_ttl: Duration = "vmssFlexCacheTTLInSeconds" "600" "The same for flexible scale sets.";
-        vmss_flex_vm_cache_ttl: Duration = "vmssFlexVMCacheTTLInSeconds" "600" "The same for machines of flexible scale sets.";
-        vm_cache_ttl: Duration = "vmCacheTTLInSeconds" "60" "The same for single machines.";
-        availability_sets_cache_ttl: Duration = "availabilitySetsCacheTTLInSeconds" "600" "The same for availability sets.";
-        load_balancer_cache_ttl: Duration = "loadBalancerCacheTTLInSeconds" "120" "The same for load balancers.";
-        nsg_cache_ttl: Duration = "nsgCacheTTLInSeconds" "120" "The same for security groups.";
-        route_table_cache_ttl: Duration = "routeTableCacheTTLInSeconds" "120" "The same for route tables.";
-        public_ip_cache_ttl: Duration = "publicIPCacheTTLInSeconds" "120" "The same for public IPs.";
-        pls_cache_ttl: Duration = "plsCacheTTLInSeconds" "120" "Cached private link services are used for so long.";
+        vmss_cache_ttl: Duration = "vmssCacheTTLInSeconds" "600" "Age at which the list of scale sets is read again.";
+        vmss_virtual_machines_cache_ttl: Duration = "vmssVirtualMachinesCacheTTLInSeconds" "600" "Age at which cached instances of uniform scale sets are read again.";
+        vmss_flex_cache_ttl: Duration = "vmssFlexCacheTTLInSeconds" "600" "Age at which cached flexible scale sets are read again.";
+        vmss_flex_vm_cache_ttl: Duration = "vmssFlexVMCacheTTLInSeconds" "600" "Age at which cached machines of flexible scale sets are read again.";
+        vm_cache_ttl: Duration = "vmCacheTTLInSeconds" "60" "Age at which cached single machines are read again.";
+        availability_sets_cache_ttl: Duration = "availabilitySetsCacheTTLInSeconds" "600" "Age at which cached availability sets are read again.";
+        load_balancer_cache_ttl: Duration = "loadBalancerCacheTTLInSeconds" "120" "Age at which cached load balancers are read again.";
+        nsg_cache_ttl: Duration = "nsgCacheTTLInSeconds" "120" "Age at which cached security groups are read again.";
+        route_table_cache_ttl: Duration = "routeTableCacheTTLInSeconds" "120" "Age at which cached route tables are read again.";
+        public_ip_cache_ttl: Duration = "publicIPCacheTTLInSeconds" "120" "Age at which cached public IPs are read again.";
+        pls_cache_ttl: Duration = "plsCacheTTLInSeconds" "120" "Age at which cached private link services are read again.";
         list_vmss_virtual_machines_without_instance_view: bool = "listVmssVirtualMachinesWithoutInstanceView" "false" "List instances without their power state.";
     }
     "Cluster" {
-        cloud_config_type: CloudConfigType = "cloudConfigType" "merge" "Where the configuration is read from.";
+        cloud_config_type: CloudConfigType = "cloudConfigType" "merge" "Sources of the configuration.";
         resource_group: String = "resourceGroup" "" "Resource group of the cluster; lower-cased.";
         location: String = "location" "" "Region.";
         extended_location_name: String = "extendedLocationName" "" "Edge zone of new load balancers and public IPs.";
@@ -206,23 +206,23 @@ fields! {
         fault_domain_label: bool = "faultDomainLabel" "false" "Give Nodes a label topology.kubernetes.azure.com/fault-domain, and machines without an availability zone no label topology.kubernetes.io/zone. false: their fault domain is the value of that label. Only in this program.";
         disable_availability_set_nodes: bool = "disableAvailabilitySetNodes" "false" "With vmType vmss: no machine outside uniform scale sets is a node, except with enableVmssFlexNodes.";
         enable_vmss_flex_nodes: bool = "enableVmssFlexNodes" "false" "With vmType vmss: machines of flexible scale sets are nodes too.";
-        primary_availability_set_name: String = "primaryAvailabilitySetName" "" "Availability set of load balancer back ends.";
-        primary_scale_set_name: String = "primaryScaleSetName" "" "Scale set of load balancer back ends.";
+        primary_availability_set_name: String = "primaryAvailabilitySetName" "" "Availability set of load balancer backends.";
+        primary_scale_set_name: String = "primaryScaleSetName" "" "Scale set of load balancer backends.";
         use_instance_metadata: bool = "useInstanceMetadata" "false" "Accepted; machines are read from ARM. Upstream: prefer the instance metadata service for the machine this process runs on.";
         node_instance_not_found_grace_period: Duration = "nodeInstanceNotFoundGracePeriodInSeconds" "0" "Nodes younger than this are kept even if their machine is not found; 0: off.";
         disable_cloud_provider: bool = "disableCloudProvider" "false" "With --enable-dynamic-reloading: stop the controllers.";
         tags: String = "tags" "" "Tags of managed shared resources: k=v,k=v.";
-        tags_map: BTreeMap<String, String> = "tagsMap" "" "The same as a map; wins over tags.";
+        tags_map: BTreeMap<String, String> = "tagsMap" "" "Tags as a map; takes precedence over tags.";
         system_tags: String = "systemTags" "" "Comma list of key prefixes that are kept; when set, other unlisted tags are removed.";
     }
     "Network" {
         vnet_name: String = "vnetName" "" "Virtual network.";
-        vnet_resource_group: String = "vnetResourceGroup" "" "Its resource group; empty: resourceGroup.";
+        vnet_resource_group: String = "vnetResourceGroup" "" "Resource group of the virtual network; empty: resourceGroup.";
         subnet_name: String = "subnetName" "" "Subnet of internal load balancers.";
         security_group_name: String = "securityGroupName" "" "Security group of the nodes.";
-        security_group_resource_group: String = "securityGroupResourceGroup" "" "Its resource group; empty: resourceGroup.";
+        security_group_resource_group: String = "securityGroupResourceGroup" "" "Resource group of the security group; empty: resourceGroup.";
         route_table_name: String = "routeTableName" "" "Route table of the pod networks.";
-        route_table_resource_group: String = "routeTableResourceGroup" "" "Its resource group; empty: resourceGroup.";
+        route_table_resource_group: String = "routeTableResourceGroup" "" "Resource group of the route table; empty: resourceGroup.";
         route_update_waiting: Duration = "routeUpdateWaitingInSeconds" "30" "Accepted without effect; this program waits for ARM's response.";
         route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Accepted without effect; route changes are batched while a write is in flight.";
         private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Resource group of private link services, unless the annotation `azure-pls-resource-group` names another; empty: `resourceGroup`.";
@@ -230,8 +230,8 @@ fields! {
     "Load balancers" {
         load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs; any other word counts as basic, and service is treated so until it is built.";
         load_balancer_name: String = "loadBalancerName" "" "Name of the load balancer; empty: the cluster's name.";
-        load_balancer_resource_group: String = "loadBalancerResourceGroup" "" "Its resource group; empty: resourceGroup.";
-        pre_configured_backend_pool_load_balancer_types: String = "preConfiguredBackendPoolLoadBalancerTypes" "" "Load balancers whose shared back-end pools are not managed: internal, external, all or empty. Pools of single Services are always managed, and such a load balancer keeps its last frontend.";
+        load_balancer_resource_group: String = "loadBalancerResourceGroup" "" "Resource group of the load balancer; empty: resourceGroup.";
+        pre_configured_backend_pool_load_balancer_types: String = "preConfiguredBackendPoolLoadBalancerTypes" "" "Load balancers whose shared backend pools are not managed: internal, external, all or empty. Pools of single Services are always managed, and such a load balancer keeps its last frontend.";
         exclude_master_from_standard_lb: Option<bool> = "excludeMasterFromStandardLB" "" "Keep control-plane nodes out of pools; default true with the standard SKU.";
         disable_outbound_snat: Option<bool> = "disableOutboundSNAT" "" "disableOutboundSnat of rules; default false; true only with the standard SKU.";
         maximum_load_balancer_rule_count: i32 = "maximumLoadBalancerRuleCount" "250" "Rules of one basic load balancer.";
@@ -242,21 +242,21 @@ fields! {
         maximum_service_security_rule_count: Option<i32> = "maximumServiceSecurityRuleCount" "" "Most security rules that one Service needs: one for each IP family, protocol, and service tag or list of ranges, and those that deny. 0: no limit. Not set: no limit, with multiTenant 100. Only in this program.";
         maximum_namespace_factor: Option<i32> = "maximumNamespaceFactor" "" "All Services of a namespace together may have this many times what maximumServiceRuleCount, maximumServiceSourceRangeCount and maximumServiceSecurityRuleCount allow one Service. 0: no limit. Not set: no limit, with multiTenant 4. Only in this program.";
         multi_tenant: bool = "multiTenant" "false" "Namespaces belong to people who do not trust each other. Sets maximumServiceRuleCount 100, maximumServiceSourceRangeCount 500, maximumServiceSecurityRuleCount 100, maximumNamespaceFactor 4, enforcePublicIPNamespaces true and allowedAdditionalPublicIPs none, each unless the field itself is set. false: whatever Azure accepts is served. Only in this program.";
-        load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "Member type of back-end pools; podIP is not built yet.";
+        load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "Member type of backend pools; podIP is not built yet.";
         put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Above 1: instances written at once of a scale set with the tag aks-managed-coordination; 10 of any other.";
         enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's migration operation.";
         enable_ip_tag_mutation_for_existing_public_ip: bool = "enableIPTagMutationForExistingPublicIP" "false" "Change IP tags of a public IP in place.";
         allowed_additional_public_ips: String = "allowedAdditionalPublicIPs" "" "Addresses that Services may claim with azure-additional-public-ips: any, none, or CIDR ranges between commas. Not set: any, with multiTenant none. Only in this program.";
-        allowed_public_ip_resource_groups: String = "allowedPublicIPResourceGroups" "" "Comma list of resource groups, beside resourceGroup and loadBalancerResourceGroup, that Services may name with azure-load-balancer-resource-group, and in which prefixes of azure-pip-prefix-id are; empty: all. Only in this program.";
-        enforce_public_ip_namespaces: Option<bool> = "enforcePublicIPNamespaces" "" "A Service may pick a public IP, by name or address, only if the public IP has a tag k8s-azure-allowed-namespaces with the Service's namespace or *, or was made for a Service of the same namespace, and a private address of a Service of another namespace only if that Service has an annotation azure-load-balancer-sharing-namespaces with the Service's namespace or *; prefixes are then in the cluster's resource groups or allowedPublicIPResourceGroups. Not set: false, with multiTenant true. Only in this program.";
+        allowed_public_ip_resource_groups: String = "allowedPublicIPResourceGroups" "" "Comma list of resource groups, in addition to resourceGroup and loadBalancerResourceGroup, that Services may name with azure-load-balancer-resource-group, and in which prefixes of azure-pip-prefix-id are; empty: all. Only in this program.";
+        enforce_public_ip_namespaces: Option<bool> = "enforcePublicIPNamespaces" "" "A Service may pick a public IP, by name or address, only if the public IP has a tag k8s-azure-allowed-namespaces with the Service's namespace or *, or was created for a Service of the same namespace, and a private address of a Service of another namespace only if that Service has an annotation azure-load-balancer-sharing-namespaces with the Service's namespace or *; prefixes are then in the cluster's resource groups or allowedPublicIPResourceGroups. Not set: false, with multiTenant true. Only in this program.";
         multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers: which Services and Nodes belong to each. One has the name of the cluster.";
         move_services_on_label_change: bool = "moveServicesOnLabelChange" "false" "With several standard load balancers: a Service moves as soon as its labels or those of its Namespace select another entry. false: labels and selectors are evaluated when the Service's annotations or spec change, and at a start. Only in this program.";
-        load_balancer_backend_pool_update_interval: NotNegative = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "With several standard load balancers: how long changes of endpoints gather before the pools of Services with externalTrafficPolicy Local follow, each with one write.";
+        load_balancer_backend_pool_update_interval: NotNegative = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "With several standard load balancers: seconds for which changes of endpoints are collected before the pools of Services with externalTrafficPolicy Local follow, each with one write.";
         load_balancer_backend_pool_update_max_retries: i32 = "loadBalancerBackendPoolUpdateMaxRetries" "3" "Accepted without effect; a pool is written until ARM shows its members.";
         cluster_service_load_balancer_health_probe_mode: HealthProbeMode = "clusterServiceLoadBalancerHealthProbeMode" "servicenodeport" "Probes of Services with externalTrafficPolicy Cluster.";
         cluster_service_shared_load_balancer_health_probe_port: i32 = "clusterServiceSharedLoadBalancerHealthProbePort" "10256" "Port of the shared probe.";
         cluster_service_shared_load_balancer_health_probe_path: String = "clusterServiceSharedLoadBalancerHealthProbePath" "/healthz" "Path of the shared probe.";
-        drift_policy: DriftPolicy = "driftPolicy" "repair" "What somebody else changed of a Service's load balancer, public IPs, security rules and private link service, found by a comparison (--min-resync-period): repair puts it right, report only tells it.";
+        drift_policy: DriftPolicy = "driftPolicy" "repair" "Handling of external changes to a Service's load balancer, public IPs, security rules and private link service, which a comparison finds (--min-resync-period): repair reverts them, report only reports them.";
         service_gateway_enabled: bool = "serviceGatewayEnabled" "false" "Service gateway; together with podIP and SKU service. Checked, but not built yet: while it is set, no load balancer is touched.";
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum FindingSeverity {
     /// The configuration cannot be used.
     Error,
-    /// Part of it has no effect or is probably not meant.
+    /// Part of the configuration has no effect or is probably unintended.
     Warning,
 }
 
@@ -18,7 +18,7 @@ pub struct ConfigFinding {
     pub severity: FindingSeverity,
     /// Path of the field, such as `multipleStandardLoadBalancerConfigurations[1].name`; empty: the whole text.
     pub field: String,
-    /// Line in the text, from 1, where one is to blame.
+    /// Line in the text, from 1, if the finding is about one.
     pub line: Option<u64>,
     /// Description of the problem, and of the accepted values.
     pub message: String,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_keeps_what_the_secret_does_not_say_and_type_secret_does_not() {
+    fn merge_keeps_fields_of_the_file_and_type_secret_drops_them() {
         assert_eq!(location(Some(FILE), Some("vmType: standard")), "file");
         let alone = merged(Some(&format!("{FILE}cloudConfigType: secret")), Some("vmType: standard")).unwrap_err();
         assert!(alone.iter().any(|finding| finding.field == "subscriptionId"), "{alone:?}");

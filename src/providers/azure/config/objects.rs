@@ -39,7 +39,7 @@ macro_rules! objects {
     )*};
 }
 
-/// Hands every known entry to `take`, which answers whether it could be read. `None`: something could not.
+/// Passes every known entry to `take`, which returns `true` if it could read the entry. Returns `None` if one could not be read.
 fn read_object(
     node: &YamlNode,
     reader: &mut FieldReader<'_>,
@@ -69,30 +69,30 @@ objects! {
     }
     /// Limits of one client.
     ClientRateLimit {
-        /// Whether the limits hold.
+        /// Whether the limits apply.
         cloud_provider_rate_limit: bool = "cloudProviderRateLimit",
-        /// Reads a second.
+        /// Reads per second.
         cloud_provider_rate_limit_qps: f64 = "cloudProviderRateLimitQPS",
-        /// Reads at once.
+        /// Burst of reads.
         cloud_provider_rate_limit_bucket: i32 = "cloudProviderRateLimitBucket",
-        /// Writes a second.
+        /// Writes per second.
         cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite",
-        /// Writes at once.
+        /// Burst of writes.
         cloud_provider_rate_limit_bucket_write: i32 = "cloudProviderRateLimitBucketWrite",
     }
     /// One entry of `multipleStandardLoadBalancerConfigurations`. Upstream: `pkg/provider/config/multi_slb.go`.
     MultipleStandardLoadBalancer {
         /// Name of the load balancer.
         name: String = "name",
-        /// Its machines.
+        /// Availability set or scale set of its machines.
         primary_vm_set: String = "primaryVMSet",
         /// Whether new Services may be placed on it; default true.
         allow_service_placement: Option<bool> = "allowServicePlacement",
-        /// Which Services, by label.
+        /// Labels of the Services that may be placed on it.
         service_label_selector: Option<LabelSelector> = "serviceLabelSelector",
-        /// Which Services, by the labels of their namespace.
+        /// Labels of the namespaces of these Services.
         service_namespace_selector: Option<LabelSelector> = "serviceNamespaceSelector",
-        /// Which nodes.
+        /// Labels of the nodes in its pools.
         node_selector: Option<LabelSelector> = "nodeSelector",
     }
 }

@@ -1,7 +1,7 @@
 //! Rate limits by client: `Entries`, and the keys that the documentation shows at the top level.
 //!
-//! The Go program reads only an object `Entries` (the documented keys are lost to a decoder's misunderstanding) and then limits
-//! nothing. Here both forms count.
+//! The Go program reads only an object `Entries` (its decoder loses the documented keys) and then limits nothing. This
+//! program applies both forms.
 
 use std::collections::BTreeMap;
 

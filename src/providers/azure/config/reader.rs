@@ -1,4 +1,4 @@
-//! Position in the document, and the findings on the way.
+//! Position in the document, and the findings so far.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,18 +8,18 @@ use super::{
 };
 use crate::runtime::text::one_line;
 
-/// Unknown keys that are reported one by one; the search for near names is not free.
-const MOST_UNKNOWN: usize = 50;
-/// Characters of a key that are shown and compared.
-const LONGEST_KEY: usize = 64;
+/// Maximum number of unknown keys that are reported individually; the search for similar names is expensive.
+const MAX_UNKNOWN_KEYS: usize = 50;
+/// Maximum number of characters of a key that are shown and compared.
+const MAX_KEY_CHARS: usize = 64;
 
 /// Finding about a key that occurs twice.
 pub(super) const REPEATED: &str = "given more than once, perhaps in different letter case; the last value counts";
 
-/// A position in the document and the findings so far.
+/// Position in the document, and the collector of findings.
 pub(super) struct FieldReader<'a> {
     path: String,
-    /// Whether `true` and `5` are taken for `"true"` and `"5"` where a string is expected.
+    /// Whether `true` and `5` are accepted as `"true"` and `"5"` where a string is expected.
     pub(super) scalars_are_strings: bool,
     pub(super) findings: &'a mut Vec<ConfigFinding>,
 }
@@ -47,7 +47,7 @@ impl<'a> FieldReader<'a> {
         self.below(&format!("{dot}{}", shown(key)), read)
     }
 
-    /// Reads what is at `step` from here.
+    /// Reads the value at `step` below this position.
     pub(super) fn below<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         self.path.push_str(step);
@@ -58,7 +58,8 @@ impl<'a> FieldReader<'a> {
 
     /// Returns the entries with a known name in any letter case, under the canonical name.
     ///
-    /// Of several it is the last, in the order of their first appearance. A null is not an entry. The rest becomes findings.
+    /// Of repeated keys, the last value counts, in the order of their first appearance. Nulls are skipped. Other keys become
+    /// findings.
     pub(super) fn known_entries<'n>(
         &mut self,
         entries: &'n [(String, YamlNode)],
@@ -70,7 +71,7 @@ impl<'a> FieldReader<'a> {
         for (key, node) in entries {
             match canonical.get(&key.to_ascii_lowercase()) {
                 None => unrecognized.push((key, node)),
-                Some(name) => match found.iter_mut().find(|(known, _)| known == name) {
+                Some(name) => match found.iter_mut().find(|(existing, _)| existing == name) {
                     Some(entry) => {
                         entry.1 = node;
                         repeated.insert(*name, node);
@@ -88,22 +89,22 @@ impl<'a> FieldReader<'a> {
     }
 
     fn report_unknown(&mut self, unrecognized: &[(&String, &YamlNode)], names: &[&'static str]) {
-        for (key, node) in unrecognized.iter().take(MOST_UNKNOWN) {
+        for (key, node) in unrecognized.iter().take(MAX_UNKNOWN_KEYS) {
             let advice = nearest(key, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
             self.entry(key, |reader| reader.warn(node, &format!("unknown field, ignored{advice}")));
         }
-        if let Some((_, node)) = unrecognized.get(MOST_UNKNOWN) {
-            self.warn(node, &format!("{} further unknown fields, ignored", unrecognized.len() - MOST_UNKNOWN));
+        if let Some((_, node)) = unrecognized.get(MAX_UNKNOWN_KEYS) {
+            self.warn(node, &format!("{} further unknown fields, ignored", unrecognized.len() - MAX_UNKNOWN_KEYS));
         }
     }
 }
 
 /// Returns the beginning of a key or name, without line breaks.
 pub(super) fn shown(key: &str) -> String {
-    one_line(&key.chars().take(LONGEST_KEY).collect::<String>())
+    one_line(&key.chars().take(MAX_KEY_CHARS).collect::<String>())
 }
 
-/// Returns the name that is a few slips away from `key`, if one is.
+/// Returns the name within a few typos of `key`, if any.
 pub(super) fn nearest(key: &str, names: &[&'static str]) -> Option<&'static str> {
     let key = shown(key).to_lowercase();
     let most = key.chars().count() / 3;

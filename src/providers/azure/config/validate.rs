@@ -1,7 +1,7 @@
 //! Rules about fields and their combinations. Pure. In: a configuration. Out: every problem at once.
 //!
-//! An error is what upstream refuses at start (`pkg/provider/azure.go`), or accepts and then fails with at every request. What
-//! merely has no effect is a warning.
+//! Errors are values that upstream refuses at startup (`pkg/provider/azure.go`), or accepts and then fails with at every
+//! request. Values without effect are warnings.
 
 mod credentials;
 mod load_balancers;
@@ -27,7 +27,7 @@ pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {
     findings.0
 }
 
-/// Applies the rules that each judge one field, whatever the others are.
+/// Applies the rules that check one field each, independent of the others.
 pub(super) fn validate_fields(config: &AzureConfig) -> Vec<ConfigFinding> {
     let mut findings = FindingCollector::default();
     required(config, &mut findings);
@@ -52,7 +52,7 @@ fn required(config: &AzureConfig, findings: &mut FindingCollector) {
     findings.warn_if(
         config.location.is_empty(),
         "location",
-        "is empty: zones are not recognised and nothing can be created without the name of the region, such as westeurope",
+        "is empty: zones are not recognized and nothing can be created without the name of the region, such as westeurope",
     );
 }
 

@@ -1,4 +1,4 @@
-//! Types of the fields of `azure.json`: what each accepts, and what a refusal says.
+//! Types of the fields of `azure.json`, with their accepted values and error texts.
 //!
 //! In: a [`YamlNode`]. Out: the typed value, or a finding with what was expected (never the value itself, which may be a secret).
 
@@ -13,23 +13,23 @@ use super::{
 
 /// A type that a field can have.
 pub(super) trait FieldValue: Sized {
-    /// Whether `""` is no value, so that the default counts.
+    /// Whether `""` selects the default.
     const EMPTY_IS_DEFAULT: bool = false;
     /// Returns the accepted values, for messages and the reference page: `string`, `one of standard, vmss, vmssflex`.
     fn kind() -> String;
     /// Reads the value; `None` after a finding.
     fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self>;
-    /// Parses the default, as it is written in the table.
+    /// Parses the default of the table.
     fn default_from(text: &str) -> Self;
-    /// Returns `true` if this is what Go has when nothing is configured, so that the default counts.
+    /// Returns `true` for Go's zero value, which selects the default.
     fn is_zero(&self) -> bool {
         false
     }
-    /// Returns the value as one would write it.
+    /// Returns the value in the notation of the file.
     fn to_json(&self) -> Json;
 }
 
-/// Reads the value of a field with a default, which counts in the place of empty words and (mostly) of zero.
+/// Reads the value of a field with a default, which replaces empty words and (mostly) zero.
 pub(super) fn read_or_default<T: FieldValue>(
     node: &YamlNode,
     reader: &mut FieldReader<'_>,
@@ -141,10 +141,10 @@ impl FieldValue for f64 {
     }
 }
 
-/// Seconds of the longest time, some 68 years: it can still be added to any instant.
-const LONGEST: u64 = i32::MAX as u64;
+/// Longest duration in seconds, some 68 years, which can still be added to any instant.
+const MAX_SECONDS: u64 = i32::MAX as u64;
 
-/// A time that cannot be less than none. Elsewhere such a time counts as the default, as in Go.
+/// Duration that must not be negative. Elsewhere a negative duration selects the default, as in Go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NotNegative(pub Duration);
 
@@ -180,7 +180,7 @@ impl FieldValue for Duration {
                 if seconds < 0 {
                     reader.warn(node, "a time below 0 counts as 0, and 0 as the default");
                 }
-                Some(Self::from_secs(u64::try_from(seconds).unwrap_or_default().min(LONGEST)))
+                Some(Self::from_secs(u64::try_from(seconds).unwrap_or_default().min(MAX_SECONDS)))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Follows the configuration: changes of the file or the Secret take effect within seconds; invalid ones change nothing.
 //!
-//! In: a [`ConfigLoader`] and a channel with the configuration in use. Out: every other usable configuration, through the
-//! channel; and through another one the reason why the current text is not valid.
+//! In: a [`ConfigLoader`] and a channel with the configuration in use. Out: every changed valid configuration, through the
+//! channel; and through another channel the reason why the current text is not valid.
 //!
 //! Both sources are read again every few seconds. Symbolic links that a mounted Secret swaps are followed in this way
 //! without watching folders, a half-written file is invalid and read again, and reading a Secret needs no more permission
@@ -15,7 +15,7 @@ use crate::{
     runtime::{shutdown::Shutdown, watch},
 };
 
-/// Time between two looks.
+/// Interval at which the sources are read.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads every [`INTERVAL`] until shutdown or until there is no receiver; sends configurations that differ from the one
@@ -57,7 +57,7 @@ async fn reload_once(loader: &ConfigLoader, memory: &mut ReloadState, current: &
     };
     if memory.unreadable.take().is_some() {
         tracing::info!("provider configuration readable again");
-        // Whether it can be used was overwritten by that it could not be read.
+        // The read error has replaced the verdict on these texts, so they are evaluated again.
         memory.texts = None;
     }
     if memory.texts.as_ref() == Some(&texts) {

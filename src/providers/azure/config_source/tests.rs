@@ -97,7 +97,7 @@ async fn errors_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_secret_is_not_quoted() {
+async fn a_response_that_is_not_a_secret_is_not_quoted() {
     let service = tower::service_fn(|_: Request<Body>| async {
         let body = json!({"kind": "Secret", "metadata": {"name": "any"}, "data": {"cloud-config": "hunter2!"}});
         Ok::<_, Infallible>(Response::new(Body::from(body.to_string().into_bytes())))

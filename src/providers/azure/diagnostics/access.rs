@@ -1,7 +1,7 @@
 //! Checks whether Azure can be reached and accepts the identity.
 //!
-//! In: a session, and what its wire observed. Out: findings about network, TLS, credential and clock; and whether further
-//! checks make sense.
+//! In: a session, and the observations of its transport. Out: findings about network, TLS, credential and clock; and whether
+//! further checks make sense.
 
 use super::{
     checks::{CLOCK, CREDENTIAL, NETWORK, TLS},
@@ -34,7 +34,7 @@ const ENTRA_CODES: [(&str, &str); 8] = [
         "the certificate is not registered with the application: register it, or set the right aadClientCertPath",
     ),
     ("AADSTS70021", "no federated credential matches the ServiceAccount: create one with its issuer, subject and audience"),
-    ("AADSTS700024", "the assertion is not valid at this time: synchronise the clocks (NTP)"),
+    ("AADSTS700024", "the assertion is not valid at this time: synchronize the clocks (NTP)"),
     ("AADSTS50034", "the identity does not exist in this tenant: set the right tenantId or client id"),
 ];
 
@@ -44,7 +44,7 @@ pub(super) async fn examine(cloud: &OpenedCloud, findings: &mut Vec<DiagnosticFi
     let group = ResourceId::group_of(&config.subscription_id, &config.resource_group);
     let requested = permissions::grants(&cloud.session.compute, &group).await;
     let refused = match requested {
-        // An answer that cannot be read is an answer.
+        // A malformed response still shows that ARM can be reached.
         Err(error) if error.class == ArmErrorClass::MalformedAnswer => None,
         Err(error) if error.class == ArmErrorClass::Unauthorized || error.status.is_none() => Some(error.to_string()),
         _ => None,
@@ -73,23 +73,23 @@ pub(super) fn failure(reason: &str, wire: &ObservedTransport) -> Vec<DiagnosticF
 }
 
 fn explained(reason: &str, seen: &WireSightings) -> Vec<DiagnosticFinding> {
-    let Some((host, why)) = &seen.failure else {
+    let Some((host, cause)) = &seen.failure else {
         let credential = DiagnosticFinding::problem(CREDENTIAL, reason, credential_remedy(reason));
-        if !seen.is_answered {
+        if !seen.has_response {
             return vec![credential];
         }
         let reachable = DiagnosticFinding::ok(NETWORK, "Entra or ARM answers");
         return vec![reachable, DiagnosticFinding::ok(TLS, "the certificates are trusted"), credential, clock(seen)];
     };
-    if OF_CERTIFICATES.iter().any(|word| why.contains(word)) {
+    if OF_CERTIFICATES.iter().any(|word| cause.contains(word)) {
         let remedy = "something between this machine and Azure opens TLS, or its certificates are missing here: exempt Azure from the \
                       inspecting proxy, or trust its authority with SSL_CERT_FILE";
         let reachable = DiagnosticFinding::ok(NETWORK, format!("{host} takes connections"));
-        return vec![reachable, DiagnosticFinding::problem(TLS, format!("{host}: {why}"), remedy)];
+        return vec![reachable, DiagnosticFinding::problem(TLS, format!("{host}: {cause}"), remedy)];
     }
     let remedy = "allow outgoing TCP 443 and DNS to this host in firewall, security group and route table, or set HTTPS_PROXY; \
                   compare the fields cloud and resourceManagerEndpoint";
-    vec![DiagnosticFinding::problem(NETWORK, format!("no route to {host}: {why}"), remedy)]
+    vec![DiagnosticFinding::problem(NETWORK, format!("no route to {host}: {cause}"), remedy)]
 }
 
 fn credential_remedy(reason: &str) -> &'static str {

@@ -1,6 +1,6 @@
-//! The cluster's network in Azure: whether it is there, and whether quotas are used up.
+//! Checks whether the cluster's network exists in Azure, and whether quotas are used up.
 //!
-//! In: a session that works. Out: a finding for each check; what may not be read is a finding too.
+//! In: a session that works. Out: a finding for each check; a forbidden read is a finding, too.
 
 use std::sync::Arc;
 
@@ -71,11 +71,11 @@ async fn node_names(cloud: &OpenedCloud, nodes: &Result<Vec<Node>, String>) -> D
     }
     let nodes: Vec<Arc<Node>> = match nodes {
         Ok(nodes) => nodes.iter().filter(|node| node::is_azures(node)).cloned().map(Arc::new).collect(),
-        Err(reason) => return DiagnosticFinding::unknown(NODE_NAMES, reason, "grant list on nodes"),
+        Err(reason) => return DiagnosticFinding::undetermined(NODE_NAMES, reason, "grant list on nodes"),
     };
     let queries: Vec<MachineQuery> =
         nodes.iter().map(|node| machine_query(node)).filter(|query| query.id.is_some()).collect();
-    let results = cloud.session.inventory.look_up(&queries, Freshness::Cached).await;
+    let results = cloud.session.inventory.lookup(&queries, Freshness::Cached).await;
     let failure = results.iter().find_map(|result| match result {
         Err(LookupError::Arm(error)) => Some(error.to_string()),
         _ => None,
@@ -99,7 +99,7 @@ async fn existence(
             let remedy = format!("create it{more}, or correct {field} in azure.json");
             DiagnosticFinding::problem(check, format!("{id} does not exist: {}", error.code), remedy)
         }
-        Err(error) => DiagnosticFinding::unknown(check, error.to_string(), READ_RIGHT),
+        Err(error) => DiagnosticFinding::undetermined(check, error.to_string(), READ_RIGHT),
     }
 }
 
@@ -108,8 +108,8 @@ async fn quotas(arm: &ArmClient, location: &str, subscription: &str) -> Diagnost
     match arm.list(&api::NETWORK_USAGES, &path, &[]).await {
         Ok(usages) => verdicts::quotas(&usages, location),
         Err(error) => {
-            let remedy = "assign Reader at the subscription, or look with `az network list-usages --location`";
-            DiagnosticFinding::unknown(QUOTA, error.to_string(), remedy)
+            let remedy = "assign Reader at the subscription, or check with `az network list-usages --location`";
+            DiagnosticFinding::undetermined(QUOTA, error.to_string(), remedy)
         }
     }
 }

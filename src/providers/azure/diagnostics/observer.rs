@@ -1,6 +1,6 @@
-//! A wire that remembers what it saw: the time that answers carry, and why the last request got none.
+//! Transport that records the time in responses, and the error of the last request without a response.
 //!
-//! In: requests. Out: the answers of the wire below, unchanged.
+//! In: requests. Out: the responses of the wrapped transport, unchanged.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// Observations of the wire.
+/// Observations of the transport.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WireSightings {
     /// Seconds by which this machine's clock was ahead of that of the last server, with its host.
     pub(super) ahead: Option<(i64, String)>,
     /// Whether any server has responded.
-    pub(super) is_answered: bool,
-    /// The last request that got no answer: its host, and why.
+    pub(super) has_response: bool,
+    /// Last request without a response: its host, and the error.
     pub(super) failure: Option<(String, String)>,
 }
 
@@ -53,7 +53,7 @@ impl ArmTransport for ObservedTransport {
                 let date = date.and_then(|date| rfc2822::parse(date).ok());
                 let ahead = date.map(|date| Clock::System.wall().as_second() - date.timestamp().as_second());
                 seen.ahead = ahead.map(|seconds| (seconds, host)).or_else(|| seen.ahead.take());
-                (seen.failure, seen.is_answered) = (None, true);
+                (seen.failure, seen.has_response) = (None, true);
             }
             Err(error) => seen.failure = Some((host, error.to_string())),
         }

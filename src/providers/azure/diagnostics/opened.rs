@@ -1,4 +1,4 @@
-//! Configuration at work, for diagnostics. Plain data, and the one way to list.
+//! Opened configuration for diagnostics, and the function that lists documents.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,16 +19,16 @@ use crate::{
 };
 
 /// Remedy for a forbidden read.
-pub(super) const READ_RIGHT: &str = "assign the identity Reader at this scope, or look with `az`";
+pub(super) const READ_RIGHT: &str = "assign the identity Reader at this scope, or check with `az`";
 
-/// A configuration that works, and what was seen on the way.
+/// Session of a working configuration, with its settings and its observed transport.
 pub(super) struct OpenedCloud {
     pub(super) session: Session,
     pub(super) settings: LoadBalancerSettings,
     pub(super) wire: Arc<ObservedTransport>,
 }
 
-/// Opens a session that leads nothing, and so writes nothing.
+/// Opens a session that never leads, and so writes nothing.
 pub(super) async fn open_session(
     config: Arc<AzureConfig>,
     environment: BTreeMap<String, String>,
@@ -51,7 +51,7 @@ pub(super) async fn open_session(
     Session::open(config, &surroundings).await.map_err(|error| error.to_string())
 }
 
-/// Returns all documents of a group, or one line that says why not.
+/// Returns all documents of a group, or the reason on one line.
 pub(super) async fn list<D: DeserializeOwned>(
     arm: &ArmClient,
     kind: &'static ApiType,

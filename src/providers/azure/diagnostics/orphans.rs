@@ -1,7 +1,8 @@
-//! Resources that carry the cluster's marks and belong to no Service, read from Azure.
+//! Orphans: resources that are tagged or named for the cluster and that no Service owns, read from Azure.
 //!
-//! In: a session that works, the cluster's Services and Nodes. Out: a report, or findings about it. What could not be read is named, and
-//! then nothing is judged that depends on it. Services are listed again at the end: what one of them made meanwhile is no orphan.
+//! In: a session that works, the cluster's Services and Nodes. Out: a report, or findings about it. The report names failed
+//! reads, and omits the resources that depend on them. Services are listed again at the end: a resource that was created
+//! meanwhile for one of them is not an orphan.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +48,7 @@ enum Part {
     Nodes,
 }
 
-/// Returns the lists by which a kind is judged. Security rules are judged by the addresses of everything else.
+/// Returns the lists that are needed to judge a kind. Security rules are judged by the addresses of all other resources.
 fn needed(kind: OwnerlessKind) -> &'static [Part] {
     match kind {
         OwnerlessKind::LoadBalancingRule
@@ -61,10 +62,10 @@ fn needed(kind: OwnerlessKind) -> &'static [Part] {
     }
 }
 
-/// Documents, and what could not be read.
+/// Documents that were read, and the failed reads.
 struct Sighted {
     observed: ObservedNetwork,
-    /// Services from before and from after the documents.
+    /// Services that were listed before and after the documents.
     services: Result<Vec<Service>, String>,
     missing: BTreeSet<Part>,
     unread: Vec<String>,
@@ -77,23 +78,23 @@ impl Sighted {
     }
 }
 
-/// Returns the orphans, and adds the findings about them, and about what was read for them.
+/// Returns the orphans, and adds the findings about them, and about the documents that were read for them.
 pub(super) async fn examine(
     cloud: &OpenedCloud,
     request: &DiagnosticRequest,
     findings: &mut Vec<DiagnosticFinding>,
 ) -> OrphanReport {
-    let sighted = look(cloud, request).await;
+    let sighted = read_network(cloud, request).await;
     let room = match sighted.missing.contains(&Part::LoadBalancers) {
-        true => DiagnosticFinding::unknown(ROOM, "load balancers could not be read", READ_RIGHT),
+        true => DiagnosticFinding::undetermined(ROOM, "load balancers could not be read", READ_RIGHT),
         false => verdicts::room(&sighted.observed, &cloud.settings),
     };
     let services = sighted.services.as_deref().unwrap_or_default();
     let named = verdicts::cluster_name(&sighted.observed.public_ips, services, &cloud.settings);
     let tenants = match &request.services {
-        Err(reason) => vec![DiagnosticFinding::unknown(TENANTS, reason, "grant list on services")],
+        Err(reason) => vec![DiagnosticFinding::undetermined(TENANTS, reason, "grant list on services")],
         _ if [Part::LoadBalancers, Part::PublicIps].iter().any(|part| sighted.missing.contains(part)) => {
-            vec![DiagnosticFinding::unknown(TENANTS, "load balancers and public IPs could not be read", READ_RIGHT)]
+            vec![DiagnosticFinding::undetermined(TENANTS, "load balancers and public IPs could not be read", READ_RIGHT)]
         }
         Ok(services) => tenants::tenants(&sighted.observed, services, &cloud.session.config, &cloud.settings.cluster),
     };
@@ -104,7 +105,7 @@ pub(super) async fn examine(
     report
 }
 
-/// Returns findings about the orphans, and about what could not be read.
+/// Returns findings about the orphans, and about failed reads.
 fn summary(report: &OrphanReport) -> Vec<DiagnosticFinding> {
     let OrphanReport { orphans, unread } = report;
     let mut findings = Vec::new();
@@ -115,7 +116,7 @@ fn summary(report: &OrphanReport) -> Vec<DiagnosticFinding> {
         findings.push(DiagnosticFinding::warning(ORPHANS, text, "run `orphans`: it says what each is and what removes it"));
     }
     if !unread.is_empty() {
-        findings.push(DiagnosticFinding::unknown(ORPHANS, unread.join("; "), READ_RIGHT));
+        findings.push(DiagnosticFinding::undetermined(ORPHANS, unread.join("; "), READ_RIGHT));
     }
     if orphans.is_empty() && unread.is_empty() {
         findings.push(DiagnosticFinding::ok(ORPHANS, "every resource with the cluster's marks belongs to a Service"));
@@ -125,7 +126,7 @@ fn summary(report: &OrphanReport) -> Vec<DiagnosticFinding> {
 
 /// Reads the network, the rules of the security group first: the addresses that they lead to exist before them, so a later
 /// list has them.
-async fn look(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Sighted {
+async fn read_network(cloud: &OpenedCloud, request: &DiagnosticRequest) -> Sighted {
     let settings = &cloud.settings;
     let mut sighted = Sighted {
         observed: ObservedNetwork::default(),
@@ -198,7 +199,7 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
             return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
         }
     };
-    if let Some(mismatch) = another_clusters(&request.nodes, &cloud.session.inventory.settings.group) {
+    if let Some(mismatch) = cluster_mismatch(&request.nodes, &cloud.session.inventory.settings.group) {
         sighted.unread.push(format!("Services: {mismatch}"));
         return OrphanReport { orphans: Vec::new(), unread: sighted.unread };
     }
@@ -219,8 +220,8 @@ fn judge(cloud: &OpenedCloud, request: &DiagnosticRequest, mut sighted: Sighted)
     OrphanReport { orphans, unread: sighted.unread }
 }
 
-/// Returns the services that no longer exist, by what the names of their parts begin with: by key where a tag says it, else
-/// by that beginning.
+/// Returns the Services that no longer exist, by the generated prefix of their parts' names: their keys if a tag has them, else
+/// that prefix.
 fn lost_services(parts: &[OwnerlessPart]) -> BTreeMap<String, String> {
     let mut lost = BTreeMap::new();
     for part in parts {
@@ -239,7 +240,7 @@ fn names(part: &OwnerlessPart) -> String {
     part.id.rsplit('/').next().unwrap_or_default().to_lowercase()
 }
 
-/// Returns the generated beginning of names of a Service's parts, wherever it is in `name`: public IPs have the cluster's
+/// Returns the generated prefix of the names of a Service's parts, at any position in `name`: public IPs have the cluster's
 /// name before it.
 fn generated_prefix(name: &str) -> Option<String> {
     let starts = name.match_indices('a').filter_map(|(at, _)| name.get(at..at + naming::NAME_PREFIX_LENGTH));
@@ -250,8 +251,8 @@ fn generated_prefix(name: &str) -> Option<String> {
 /// Returns the reason why the Services may be those of another cluster: there are Nodes with machines, and all of them are
 /// elsewhere.
 ///
-/// Its owner would take everything in the configured group for an orphan.
-fn another_clusters(nodes: &Result<Vec<Node>, String>, group: &ResourceId) -> Option<String> {
+/// Otherwise everything in the configured group would be reported as an orphan.
+fn cluster_mismatch(nodes: &Result<Vec<Node>, String>, group: &ResourceId) -> Option<String> {
     let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty());
     let is_known = |node: &Node| {
         let machine = id(node).and_then(|id| ResourceId::parse(id.strip_prefix("azure://")?).ok());
@@ -284,8 +285,8 @@ fn addresses(services: &[Service], nodes: &Result<Vec<Node>, String>) -> BTreeSe
 /// Returns the resource that has a public IP, and whether it is this cluster's: `managed` are its load balancers, if they
 /// could be read.
 fn attachment(part: &OwnerlessPart, observed: &ObservedNetwork, managed: Option<&[&ArmLoadBalancer]>) -> String {
-    let is_it = |pip: &&PublicIpAddress| pip.id.as_deref().is_some_and(|id| spelling::same_name(id, &part.id));
-    let properties = observed.public_ips.iter().find(is_it).and_then(|pip| pip.properties.as_ref());
+    let is_it = |public_ip: &&PublicIpAddress| public_ip.id.as_deref().is_some_and(|id| spelling::same_name(id, &part.id));
+    let properties = observed.public_ips.iter().find(is_it).and_then(|public_ip| public_ip.properties.as_ref());
     let users = properties.into_iter().flat_map(|properties| [&properties.ip_configuration, &properties.nat_gateway]);
     let Some(user) = users.flatten().find_map(|user| user.id.as_deref()) else { return String::new() };
     let is_of = |document: &&ArmLoadBalancer| {
@@ -294,7 +295,7 @@ fn attachment(part: &OwnerlessPart, observed: &ObservedNetwork, managed: Option<
     };
     match managed {
         Some(managed) if !managed.iter().any(is_of) => {
-            format!(". It is attached to {user}, which is no front end of this cluster")
+            format!(". It is attached to {user}, which is not a frontend of this cluster")
         }
         _ => format!(". It is attached to {user}"),
     }
@@ -308,10 +309,10 @@ fn orphan(part: &OwnerlessPart, cluster: &str, attachment: &str) -> OrphanedReso
             ("load_balancing_rule", "its name is that of a Service's rule", "network lb rule")
         }
         OwnerlessKind::Probe => ("probe", "its name is that of a Service's probe", "network lb probe"),
-        OwnerlessKind::FrontEnd => ("front_end", "its name is that of a Service's front end", "network lb frontend-ip"),
+        OwnerlessKind::FrontEnd => ("front_end", "its name is that of a Service's frontend", "network lb frontend-ip"),
         OwnerlessKind::BackendPool => ("backend_pool", "no rule leads to it", "network lb address-pool"),
         OwnerlessKind::LoadBalancer => {
-            ("load_balancer", "its name is that of a load balancer of the cluster, and it has no front end", "network lb")
+            ("load_balancer", "its name is that of a load balancer of the cluster, and it has no frontend", "network lb")
         }
         OwnerlessKind::SecurityRule => ("security_rule", "it leads to no address of the cluster", "network nsg rule"),
         OwnerlessKind::PrivateLinkService => {
@@ -324,7 +325,7 @@ fn orphan(part: &OwnerlessPart, cluster: &str, attachment: &str) -> OrphanedReso
             "{marks}, and no Service has it; the manager plans for Services that exist, and a rule or pool may be another cluster's"
         ),
         false => format!(
-            "{marks}: {} no longer exists, or never did in this cluster. It went while no manager cleaned up, for example with its finalizer \
+            "{marks}: {} no longer exists, or never did in this cluster. It was deleted while no manager cleaned up, for example with its finalizer \
              removed, and the manager plans for Services that exist; or this may be another cluster's with the same --cluster-name \
              ({cluster}){attachment}",
             services.join(", ")

@@ -1,8 +1,9 @@
 //! Checks whether the identity has the permissions that the configuration needs.
 //!
-//! In: a session. Out: a finding for reads and one for writes, or findings that name each action that is missing at a scope. A grant is
-//! looked up, not tried; where ARM does not list its grants, a read is tried, and writes remain unknown. Of the subscription only the
-//! zones of the region are read, and that is tried: a role on resource groups does not allow lookups of grants there.
+//! In: a session. Out: a finding for reads and one for writes, or findings that name each action that is missing at a scope.
+//! Grants are looked up, not tested; if ARM does not list them, a read is tested, and writes remain unknown. Of the
+//! subscription only the zones of the region are needed, and that read is tested, because a role on resource groups does not
+//! allow lookups of grants there.
 
 use super::checks::{READS, WRITES};
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// Actions of a finding: more would exceed the length of its text.
+/// Maximum number of actions in a finding: more would exceed the length of its text.
 const ACTIONS: usize = 5;
 
 const READER: &str = "assign the identity a role that reads this scope, such as Reader";
@@ -46,7 +47,7 @@ pub(super) async fn examine(session: &Session, findings: &mut Vec<DiagnosticFind
                             "correct subscriptionId and the names of resource groups in azure.json, or create the group";
                         found.push(DiagnosticFinding::problem(READS, format!("{scope}: {error}"), remedy));
                     }
-                    _ => found.push(DiagnosticFinding::unknown(READS, error.to_string(), "try again later")),
+                    _ => found.push(DiagnosticFinding::undetermined(READS, error.to_string(), "try again later")),
                 }
             }
         }
@@ -62,7 +63,7 @@ pub(super) async fn examine(session: &Session, findings: &mut Vec<DiagnosticFind
         let text = format!("all {} actions that write are granted", needed.len() - reads);
         findings.push(DiagnosticFinding::ok(WRITES, text));
     } else if !has_writes {
-        findings.push(DiagnosticFinding::unknown(WRITES, "what is granted could not be read", READER));
+        findings.push(DiagnosticFinding::undetermined(WRITES, "what is granted could not be read", READER));
     }
 }
 
@@ -83,7 +84,7 @@ async fn zones(session: &Session, needed: &[RequiredPermission]) -> Vec<Diagnost
     match zones.zones(Urgency::Change).await {
         Ok(_) => Vec::new(),
         Err(error) if error.class == ArmErrorClass::Forbidden => lacking(needed, &[]),
-        Err(error) => vec![DiagnosticFinding::unknown(READS, error.to_string(), "try again later")],
+        Err(error) => vec![DiagnosticFinding::undetermined(READS, error.to_string(), "try again later")],
     }
 }
 
@@ -106,9 +107,9 @@ fn lacking(needed: &[RequiredPermission], grants: &[PermissionGrant]) -> Vec<Dia
 
 /// Tries at least to read if ARM does not list its grants.
 async fn try_read(client: &ArmClient, scope: &ResourceId, needed: &[RequiredPermission]) -> Vec<DiagnosticFinding> {
-    let unrecognized = "ARM does not tell what is granted without Microsoft.Authorization/permissions/read";
+    let unrecognized = "ARM does not list grants without Microsoft.Authorization/permissions/read";
     let remedy = "assign Reader at this scope to learn more, or compare the role with the reference by hand";
-    let writes = DiagnosticFinding::unknown(WRITES, format!("{scope}: {unrecognized}"), remedy);
+    let writes = DiagnosticFinding::undetermined(WRITES, format!("{scope}: {unrecognized}"), remedy);
     let Some(kind) = readable_type(needed) else {
         return vec![DiagnosticFinding::warning(READS, format!("{scope}: {unrecognized}"), remedy), writes];
     };
@@ -121,11 +122,11 @@ async fn try_read(client: &ArmClient, scope: &ResourceId, needed: &[RequiredPerm
     vec![reads, writes]
 }
 
-/// Returns a kind whose list some need allows to read.
+/// Returns a type whose list one of the permissions allows to read.
 fn readable_type(permissions: &[RequiredPermission]) -> Option<&'static ApiType> {
     let kind = |need: &RequiredPermission| {
         let name = need.action.strip_suffix("/read")?;
-        // Types in types are listed below one of them.
+        // Nested types can only be listed below one of their parents.
         let is_top = name.split('/').count() == 2;
         api::ALL.iter().find(|kind| is_top && kind.resource_type == name).copied()
     };

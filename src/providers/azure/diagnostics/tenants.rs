@@ -56,7 +56,7 @@ pub(super) fn tenants(
     [finding].into_iter().chain(published(&balanced, config, cluster)).collect()
 }
 
-/// Returns why Services are refused, by key.
+/// Returns the reasons why Services are refused, by key.
 fn refusals(observed: &ObservedNetwork, services: &[&Service], settings: &LoadBalancerSettings) -> BTreeMap<String, String> {
     let (mut refused, mut requests) = (BTreeMap::new(), Vec::new());
     for service in services {
@@ -75,8 +75,8 @@ fn refusals(observed: &ObservedNetwork, services: &[&Service], settings: &LoadBa
 
 /// Returns a finding if Services publish private additional addresses.
 ///
-/// Nodes send the traffic of Pods for these addresses to the Service, whatever has them outside of the cluster. Only an operator who
-/// sets the field has decided that.
+/// Nodes send the traffic of Pods for these addresses to the Service, even if another host outside of the cluster has them.
+/// Only an operator who sets the field has accepted that.
 fn published(services: &[&Service], config: &AzureConfig, cluster: &str) -> Option<DiagnosticFinding> {
     let settings = LoadBalancerSettings::new(config, cluster);
     let specs = services.iter().map(|service| parse_leniently(service, &settings));

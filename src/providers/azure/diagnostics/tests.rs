@@ -1,4 +1,4 @@
-//! Faults planted in the simulated cloud, and the findings about each: the check, how it stands, what is told and what to do.
+//! Faults planted in the simulated cloud, and the finding about each: check, state, text and remedy.
 
 mod check;
 mod orphans;
@@ -24,21 +24,21 @@ use crate::{
     },
 };
 
-/// The simulated wire with a clock that is off by so much.
+/// Transport of the simulated cloud with a clock that is off by this duration.
 struct DatedTransport(Arc<dyn ArmTransport>, SignedDuration);
 
 #[async_trait]
 impl ArmTransport for DatedTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
-        let mut answer = self.0.send(request).await?;
+        let mut response = self.0.send(request).await?;
         let date =
             jiff::fmt::rfc2822::to_string(&(Clock::System.wall() + self.1).to_zoned(jiff::tz::TimeZone::UTC)).unwrap();
-        answer.headers_mut().insert(DATE, date.parse().unwrap());
-        Ok(answer)
+        response.headers_mut().insert(DATE, date.parse().unwrap());
+        Ok(response)
     }
 }
 
-fn world() -> World {
+fn cloud() -> World {
     let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 2));
     World::new(topology, AzureOptions::immediate(), Clock::System).unwrap()
 }
@@ -60,26 +60,30 @@ fn request(config: &Value, folder: &tempfile::TempDir, services: Vec<Value>) -> 
     }
 }
 
-/// Everything that is found in a world with this configuration, with clocks that differ by `off` seconds.
-async fn examined_at(world: &World, config: &Value, services: Vec<Value>, off: i64) -> Vec<DiagnosticFinding> {
+/// Findings about a cloud with this configuration, with clocks that differ by `off` seconds.
+async fn examined_at(cloud: &World, config: &Value, services: Vec<Value>, off: i64) -> Vec<DiagnosticFinding> {
     let folder = tempfile::tempdir().unwrap();
-    let wire = DatedTransport(world.azure().transport(), SignedDuration::from_secs(off));
+    let wire = DatedTransport(cloud.azure().transport(), SignedDuration::from_secs(off));
     let diagnostics = AzureDiagnostics::over(Arc::new(wire), BTreeMap::new());
     let findings = diagnostics.examine(&request(config, &folder, services)).await.findings;
     assert!(!format!("{findings:?}").contains(CLIENT_SECRET), "{findings:#?}");
-    assert_eq!(world.azure().count(|request| request.method != "GET" && !request.path.ends_with("/token")), 0);
+    assert_eq!(cloud.azure().count(|request| request.method != "GET" && !request.path.ends_with("/token")), 0);
     findings
 }
 
-async fn examined(world: &World) -> Vec<DiagnosticFinding> {
-    examined_at(world, &world.config(), Vec::new(), 0).await
+async fn examined(cloud: &World) -> Vec<DiagnosticFinding> {
+    examined_at(cloud, &cloud.config(), Vec::new(), 0).await
 }
 
-/// Whether there is such a finding with such a remedy.
+/// Asserts that there is such a finding with such a remedy.
 fn assert_found(findings: &[DiagnosticFinding], (check, state, text, remedy): (&str, FindingState, &str, &str)) {
-    let is_it = |one: &&DiagnosticFinding| one.check == check && one.state == state && one.text.contains(text);
+    let is_it =
+        |finding: &&DiagnosticFinding| finding.check == check && finding.state == state && finding.text.contains(text);
     let found = findings.iter().find(is_it);
-    assert!(found.is_some_and(|one| one.remedy.contains(remedy)), "{check} {state:?} {text:?} {remedy:?}: {findings:#?}");
+    assert!(
+        found.is_some_and(|finding| finding.remedy.contains(remedy)),
+        "{check} {state:?} {text:?} {remedy:?}: {findings:#?}"
+    );
 }
 
 fn with(mut config: Value, key: &str, value: Value) -> Value {
@@ -93,79 +97,79 @@ fn service(name: &str, annotations: Value) -> Value {
            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}]}})
 }
 
-fn group(world: &World) -> String {
-    let topology = world.topology();
+fn group(cloud: &World) -> String {
+    let topology = cloud.topology();
     format!("/subscriptions/{}/resourceGroups/{}", topology.subscription, topology.resource_group)
 }
 
 /// A public IP of the cluster that lists this Service.
-fn plant_public_ip(world: &World, name: &str, service: &str) -> String {
-    let id = format!("{}/providers/Microsoft.Network/publicIPAddresses/{name}", group(world));
+fn plant_public_ip(cloud: &World, name: &str, service: &str) -> String {
+    let id = format!("{}/providers/Microsoft.Network/publicIPAddresses/{name}", group(cloud));
     let tags = json!({"k8s-azure-service": service, "k8s-azure-cluster-name": "kubernetes"});
     let properties = json!({"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4"});
     let sku = json!({"name": "Standard"});
     let document = json!({"id": id, "name": name, "location": "eastus", "sku": sku, "tags": tags, "properties": properties});
-    world.azure().put_document(document).unwrap();
+    cloud.azure().put_document(document).unwrap();
     id
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sound_cloud_has_nothing_but_good_findings() {
-    let world = world();
-    plant_public_ip(&world, "kubernetes-a6f3c1a528d7e4b909a412c5d7e8f9a0", "default/web");
-    let findings = examined_at(&world, &world.config(), vec![service("web", json!({}))], 0).await;
-    assert!(findings.iter().all(|one| one.state == Fine && one.remedy.is_empty()), "{findings:#?}");
-    let checks: Vec<&str> = findings.iter().map(|one| one.check).collect();
+    let cloud = cloud();
+    plant_public_ip(&cloud, "kubernetes-a6f3c1a528d7e4b909a412c5d7e8f9a0", "default/web");
+    let findings = examined_at(&cloud, &cloud.config(), vec![service("web", json!({}))], 0).await;
+    assert!(findings.iter().all(|finding| finding.state == Fine && finding.remedy.is_empty()), "{findings:#?}");
+    let checks: Vec<&str> = findings.iter().map(|finding| finding.check).collect();
     assert!(CHECKS.iter().all(|check| checks.contains(&check.id)), "every check has a finding: {checks:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_cluster_name_is_found_and_the_flag_is_named() {
-    let world = world();
-    plant_public_ip(&world, "kubernetes-a6f3c1a528d7e4b909a412c5d7e8f9a0", "default/web");
+async fn a_cluster_name_mismatch_names_the_flag() {
+    let cloud = cloud();
+    plant_public_ip(&cloud, "kubernetes-a6f3c1a528d7e4b909a412c5d7e8f9a0", "default/web");
     let folder = tempfile::tempdir().unwrap();
-    let diagnostics = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new());
+    let diagnostics = AzureDiagnostics::over(cloud.azure().transport(), BTreeMap::new());
     let sound = (CLUSTER_NAME, Fine, "no public IP", "");
-    let told = "cluster name \"kubernetes\", but --cluster-name is \"prod\"";
-    let wrong = (CLUSTER_NAME, Problem, told, "set --cluster-name=kubernetes");
-    for (name, expected) in [("kubernetes", sound), ("prod", wrong)] {
-        let mut request = request(&world.config(), &folder, vec![service("web", json!({}))]);
+    let expected_text = "cluster name \"kubernetes\", but --cluster-name is \"prod\"";
+    let mismatch = (CLUSTER_NAME, Problem, expected_text, "set --cluster-name=kubernetes");
+    for (name, expected) in [("kubernetes", sound), ("prod", mismatch)] {
+        let mut request = request(&cloud.config(), &folder, vec![service("web", json!({}))]);
         request.config.cluster_name = name.to_owned();
         assert_found(&diagnostics.examine(&request).await.findings, expected);
     }
-    let stranger = vec![service("other", json!({}))].into_iter().map(|mut service| {
+    let unrelated = vec![service("other", json!({}))].into_iter().map(|mut service| {
         service["metadata"]["uid"] = json!("00000000-8d7e-4b90-9a41-2c5d7e8f9a01");
         service
     });
-    let mut request = request(&world.config(), &folder, stranger.collect());
+    let mut request = request(&cloud.config(), &folder, unrelated.collect());
     request.config.cluster_name = "prod".to_owned();
     assert_found(&diagnostics.examine(&request).await.findings, sound);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_configuration_is_told_by_its_fields() {
+async fn an_invalid_configuration_is_reported_by_field() {
     const UNKNOWN_TENANT: &str = "00000000-0000-0000-0000-00000000dead";
-    let world = world();
-    let field = |name: &str, value: &str| with(world.config(), name, json!(value));
-    let wrong_secret = world.config_with(&Login::Secret(CLIENT_ID.to_owned(), "planted".to_owned()));
+    let cloud = cloud();
+    let field = |name: &str, value: &str| with(cloud.config(), name, json!(value));
+    let wrong_secret = cloud.config_with(&Login::Secret(CLIENT_ID.to_owned(), "planted".to_owned()));
     for (config, expected) in [
         (field("subnetNam", "x"), (CONFIG, Warning, "did you mean subnetName", "correct subnetNam in azure.json")),
         (field("vmCacheTTLInSeconds", "soon"), (CONFIG, Problem, "whole number", "vmCacheTTLInSeconds")),
-        (world.config_with(&Login::Nobody), (CREDENTIAL, Problem, "none is configured", "azure.json")),
+        (cloud.config_with(&Login::Nobody), (CREDENTIAL, Problem, "none is configured", "azure.json")),
         (wrong_secret, (CREDENTIAL, Problem, "AADSTS7000215", "aadClientSecret is not a secret of the application")),
         (field("tenantId", UNKNOWN_TENANT), (CREDENTIAL, Problem, "AADSTS90002", "tenantId names no tenant")),
         (field("routeTableName", ""), (ROUTE_TABLE, Problem, "routeTableName is empty", "configure-cloud-routes=false")),
         (field("resourceGroup", "gone"), (READS, Problem, "gone", "resource groups")),
         (field("subnetName", "gone"), (SUBNET, Problem, "subnets/gone does not exist", "subnetName")),
     ] {
-        let findings = examined_at(&world, &config, Vec::new(), 0).await;
+        let findings = examined_at(&cloud, &config, Vec::new(), 0).await;
         assert!(!format!("{findings:?}").contains("planted"), "{findings:#?}");
         assert_found(&findings, expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_rights_are_told_and_what_cannot_be_known_is_told_too() {
+async fn missing_and_unreadable_permissions_are_reported() {
     let [write, read, zones] = [
         "Microsoft.Network/loadBalancers/write",
         "Microsoft.Network/publicIPAddresses/read",
@@ -176,74 +180,74 @@ async fn missing_rights_are_told_and_what_cannot_be_known_is_told_too() {
         (read, (READS, Problem, read, "Reader")),
         (zones, (READS, Problem, zones, "Reader")),
         ("*", (READS, Problem, "AuthorizationFailed", "Reader")),
-        ("Microsoft.Authorization/permissions/read", (WRITES, Unknown, "does not tell what is granted", "Reader")),
+        ("Microsoft.Authorization/permissions/read", (WRITES, Unknown, "does not list grants", "Reader")),
         ("Microsoft.Network/networkSecurityGroups/read", (SECURITY_GROUP, Unknown, "AuthorizationFailed", "Reader")),
         ("Microsoft.Network/locations/usages/read", (QUOTA, Unknown, "AuthorizationFailed", "az network list-usages")),
     ] {
-        let world = world();
-        world.azure().deny(denied, "");
-        assert_found(&examined(&world).await, expected);
+        let cloud = cloud();
+        cloud.azure().deny(denied, "");
+        assert_found(&examined(&cloud).await, expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_in_the_network_is_told() {
-    let topology = world().topology();
+async fn missing_network_resources_are_reported() {
+    let topology = cloud().topology();
     let network = |kind: &str, name: &str| format!("/providers/Microsoft.Network/{kind}/{name}");
     for (part, check, remedy) in [
         (network("networkSecurityGroups", &topology.security_group), SECURITY_GROUP, "securityGroupName"),
         (network("routeTables", &topology.route_table), ROUTE_TABLE, "associate it with the nodes' subnet"),
         (network("virtualNetworks", &topology.vnet), SUBNET, "vnetName"),
     ] {
-        let world = world();
-        assert!(world.azure().delete_document(&format!("{}{part}", group(&world))), "{part}");
-        assert_found(&examined(&world).await, (check, Problem, "does not exist", remedy));
+        let cloud = cloud();
+        assert!(cloud.azure().delete_document(&format!("{}{part}", group(&cloud))), "{part}");
+        assert_found(&examined(&cloud).await, (check, Problem, "does not exist", remedy));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_full_is_told() {
-    let world = world();
-    plant_public_ip(&world, "one", "default/gone");
+async fn exhausted_quotas_and_full_load_balancers_are_reported() {
+    let cloud = cloud();
+    plant_public_ip(&cloud, "one", "default/gone");
     for (limit, state, text) in [(1, Problem, "1 of 1 PublicIPAddresses"), (1000, Fine, "1 of 1000 PublicIPAddresses")] {
-        world.azure().with_options(|options| options.limits.public_ips = limit);
-        assert_found(&examined(&world).await, (QUOTA, state, text, if state == Problem { "higher quota" } else { "" }));
+        cloud.azure().with_options(|options| options.limits.public_ips = limit);
+        assert_found(&examined(&cloud).await, (QUOTA, state, text, if state == Problem { "higher quota" } else { "" }));
     }
     for (count, state, text) in [(1_300, Warning, "nearly full"), (1_500, Problem, "1500 of 1500 rules")] {
         let rule = |number: usize| json!({"name": format!("r{number}"), "properties": {}});
         let rules: Vec<Value> = (0..count).map(rule).collect();
-        let id = format!("{}/providers/Microsoft.Network/loadBalancers/kubernetes", group(&world));
+        let id = format!("{}/providers/Microsoft.Network/loadBalancers/kubernetes", group(&cloud));
         let balancer = json!({"id": id, "name": "kubernetes", "location": "eastus", "sku": {"name": "Standard"},
             "properties": {"loadBalancingRules": rules}});
-        world.azure().put_document(balancer).unwrap();
-        assert_found(&examined(&world).await, (ROOM, state, text, "multipleStandardLoadBalancerConfigurations"));
+        cloud.azure().put_document(balancer).unwrap();
+        assert_found(&examined(&cloud).await, (ROOM, state, text, "multipleStandardLoadBalancerConfigurations"));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_without_the_name_of_their_machine_are_listed() {
-    let (world, folder) = (world(), tempfile::tempdir().unwrap());
-    let by_address = with(world.config(), "loadBalancerBackendPoolConfigurationType", json!("nodeIP"));
-    let diagnostics = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new());
+    let (cloud, folder) = (cloud(), tempfile::tempdir().unwrap());
+    let by_address = with(cloud.config(), "loadBalancerBackendPoolConfigurationType", json!("nodeIP"));
+    let diagnostics = AzureDiagnostics::over(cloud.azure().transport(), BTreeMap::new());
     let examined = async |config: &Value, nodes: &Vec<Node>| {
         let request = DiagnosticRequest { nodes: Ok(nodes.clone()), ..request(config, &folder, Vec::new()) };
         diagnostics.examine(&request).await.findings
     };
-    let mut nodes = world.nodes();
+    let mut nodes = cloud.nodes();
     assert_found(&examined(&by_address, &nodes).await, (NODE_NAMES, Fine, "2 Nodes, each with", ""));
     nodes[0].metadata.name = Some("renamed".to_owned());
     let expected = (NODE_NAMES, Warning, "1 Nodes are in no backend pool: renamed", "computer name in scale sets");
     assert_found(&examined(&by_address, &nodes).await, expected);
-    assert_found(&examined(&world.config(), &nodes).await, (NODE_NAMES, Fine, "not of type nodeIP", ""));
+    assert_found(&examined(&cloud.config(), &nodes).await, (NODE_NAMES, Fine, "not of type nodeIP", ""));
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_that_cannot_be_and_orphans_are_told() {
-    let world = world();
+async fn refused_services_and_orphans_are_reported() {
+    let cloud = cloud();
     let refused = service("web", json!({"service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout": "soon"}));
-    plant_public_ip(&world, "mine", "default/web");
-    plant_public_ip(&world, "lost", "default/gone");
-    let findings = examined_at(&world, &world.config(), vec![refused], 0).await;
+    plant_public_ip(&cloud, "mine", "default/web");
+    plant_public_ip(&cloud, "lost", "default/gone");
+    let findings = examined_at(&cloud, &cloud.config(), vec![refused], 0).await;
     assert_found(&findings, (SERVICES, Problem, "default/web: ", "explain ANNOTATION"));
     assert_found(&findings, (ORPHANS, Warning, "1 resources belong to no Service: lost", "run `orphans`"));
 }
@@ -251,7 +255,7 @@ async fn services_that_cannot_be_and_orphans_are_told() {
 #[tokio::test(start_paused = true)]
 async fn services_that_tenants_should_not_have_are_reported() {
     const ADDITIONAL: &str = "service.beta.kubernetes.io/azure-additional-public-ips";
-    let world = world();
+    let cloud = cloud();
     let mut many = service("many", json!({}));
     let port =
         |number: i32| json!({"name": format!("p{number}"), "port": number, "nodePort": 30_000 + number, "protocol": "TCP"});
@@ -259,12 +263,12 @@ async fn services_that_tenants_should_not_have_are_reported() {
     let mut publishing = service("publishing", json!({ADDITIONAL: "10.50.0.10"}));
     publishing["metadata"]["uid"] = json!("00000000-8d7e-4b90-9a41-2c5d7e8f9a01");
     let services = vec![many, publishing];
-    let config = |key: &str, value: Value| with(world.config(), key, value);
+    let config = |key: &str, value: Value| with(cloud.config(), key, value);
     let refused = "would refuse 1 of 2 Services: default/many: spec.ports: expected at most 100 ports";
     let published = "1 Services publish private additional addresses: default/publishing [10.50.0.10]";
     for (config, expected) in [
-        (world.config(), (TENANTS, Fine, refused, "")),
-        (world.config(), (TENANTS, Warning, published, "allowedAdditionalPublicIPs: none")),
+        (cloud.config(), (TENANTS, Fine, refused, "")),
+        (cloud.config(), (TENANTS, Warning, published, "allowedAdditionalPublicIPs: none")),
         (config("allowedAdditionalPublicIPs", json!("any")), (TENANTS, Fine, published, "")),
         (
             config("multiTenant", json!(true)),
@@ -272,37 +276,37 @@ async fn services_that_tenants_should_not_have_are_reported() {
         ),
         (config("maximumServiceRuleCount", json!(0)), (TENANTS, Fine, "would refuse none of 2 Services", "")),
     ] {
-        assert_found(&examined_at(&world, &config, services.clone(), 0).await, expected);
+        assert_found(&examined_at(&cloud, &config, services.clone(), 0).await, expected);
     }
-    let findings = examined_at(&world, &config("multiTenant", json!(true)), services, 0).await;
-    assert!(findings.iter().all(|one| !one.text.contains("publish")), "{findings:#?}");
+    let findings = examined_at(&cloud, &config("multiTenant", json!(true)), services, 0).await;
+    assert!(findings.iter().all(|finding| !finding.text.contains("publish")), "{findings:#?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_off_by_ten_minutes_is_told() {
-    let world = world();
-    // Dates have whole seconds, and one may begin between the answer and the look at the clock.
+async fn a_clock_that_is_off_by_ten_minutes_is_reported() {
+    let cloud = cloud();
+    // Dates have whole seconds, and a second may begin between the response and the read of the clock.
     for (off, texts) in [(-600, ["600 s ahead of", "601 s ahead of"]), (600, ["600 s behind", "599 s behind"])] {
-        let findings = examined_at(&world, &world.config(), Vec::new(), off).await;
-        let clock = findings.iter().find(|one| one.check == CLOCK).unwrap();
-        let is_told = clock.state == Problem && texts.iter().any(|text| clock.text.contains(text));
-        assert!(is_told && clock.remedy.contains("NTP"), "{clock:?}");
+        let findings = examined_at(&cloud, &cloud.config(), Vec::new(), off).await;
+        let clock = findings.iter().find(|finding| finding.check == CLOCK).unwrap();
+        let is_reported = clock.state == Problem && texts.iter().any(|text| clock.text.contains(text));
+        assert!(is_reported && clock.remedy.contains("NTP"), "{clock:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn orphans_name_their_services_and_what_removes_them() {
-    let world = world();
-    let lost = plant_public_ip(&world, "lost", "default/gone");
-    plant_public_ip(&world, "mine", "default/web");
-    plant_public_ip(&world, "shared", "default/gone,default/web");
+    let cloud = cloud();
+    let lost = plant_public_ip(&cloud, "lost", "default/gone");
+    plant_public_ip(&cloud, "mine", "default/web");
+    plant_public_ip(&cloud, "shared", "default/gone,default/web");
     let report = async |services: Result<Vec<Value>, String>| {
         let folder = tempfile::tempdir().unwrap();
-        let mut request = request(&world.config(), &folder, services.clone().unwrap_or_default());
+        let mut request = request(&cloud.config(), &folder, services.clone().unwrap_or_default());
         if let Err(reason) = services {
             request.services = Err(reason);
         }
-        AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).examine(&request).await.orphans
+        AzureDiagnostics::over(cloud.azure().transport(), BTreeMap::new()).examine(&request).await.orphans
     };
     let found = report(Ok(vec![service("web", json!({}))])).await;
     assert_eq!((found.orphans.len(), found.unread.len()), (1, 0), "{found:#?}");
@@ -311,21 +315,21 @@ async fn orphans_name_their_services_and_what_removes_them() {
         found.orphans[0].services == ["default/gone"] && found.orphans[0].reason.contains("no longer exists"),
         "{found:#?}"
     );
-    let blind = report(Err("403".to_owned())).await;
-    assert!(blind.orphans.is_empty() && blind.unread == ["Services: 403"], "{blind:#?}");
-    world.azure().deny("Microsoft.Network/publicIPAddresses/read", "");
+    let unlisted = report(Err("403".to_owned())).await;
+    assert!(unlisted.orphans.is_empty() && unlisted.unread == ["Services: 403"], "{unlisted:#?}");
+    cloud.azure().deny("Microsoft.Network/publicIPAddresses/read", "");
     let hidden = report(Ok(Vec::new())).await;
     assert!(hidden.orphans.is_empty() && hidden.unread[0].starts_with("public IPs of "), "{hidden:#?}");
 }
 
 /// A kubeconfig of another cluster would make orphans of everything that the cluster of `azure.json` has.
 #[tokio::test(start_paused = true)]
-async fn without_a_node_in_the_configured_group_nothing_is_called_an_orphan() {
-    let world = world();
-    plant_public_ip(&world, "lost", "default/gone");
+async fn without_a_node_in_the_configured_group_nothing_is_an_orphan() {
+    let cloud = cloud();
+    plant_public_ip(&cloud, "lost", "default/gone");
     let ours = format!(
         "azure://{}/providers/Microsoft.Compute/virtualMachines/a",
-        group(&world).to_uppercase().replace("/SUBSCRIPTIONS/", "/subscriptions/")
+        group(&cloud).to_uppercase().replace("/SUBSCRIPTIONS/", "/subscriptions/")
     );
     let elsewhere = "azure:///subscriptions/other/resourceGroups/other/providers/Microsoft.Compute/virtualMachines/a";
     let node = |id: &str, labels: Value| -> Node {
@@ -342,20 +346,20 @@ async fn without_a_node_in_the_configured_group_nothing_is_called_an_orphan() {
         ("another cloud", vec![node("kind://docker/kind/kind-control-plane", no_labels)], false),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let request = DiagnosticRequest { nodes: Ok(nodes), ..request(&world.config(), &folder, Vec::new()) };
-        let report = AzureDiagnostics::over(world.azure().transport(), BTreeMap::new()).examine(&request).await.orphans;
-        let is_told =
+        let request = DiagnosticRequest { nodes: Ok(nodes), ..request(&cloud.config(), &folder, Vec::new()) };
+        let report = AzureDiagnostics::over(cloud.azure().transport(), BTreeMap::new()).examine(&request).await.orphans;
+        let is_reported =
             report.unread.iter().any(|line| line.contains("this may be another cluster") && line.contains("--kubeconfig"));
-        assert_eq!((report.orphans.len(), is_told), (usize::from(is_judged), !is_judged), "{name}: {report:#?}");
+        assert_eq!((report.orphans.len(), is_reported), (usize::from(is_judged), !is_judged), "{name}: {report:#?}");
     }
 }
 
-/// Over the real wire: whoever is not there, and whoever shows another certificate.
+/// Uses the real transport, with a host that does not exist and one with another certificate.
 #[tokio::test]
-async fn no_route_and_an_intercepted_connection_are_told_apart() {
-    let (world, folder) = (world(), tempfile::tempdir().unwrap());
+async fn unreachable_and_intercepted_endpoints_are_distinguished() {
+    let (cloud, folder) = (cloud(), tempfile::tempdir().unwrap());
     let ca_file = folder.path().join("ca.pem");
-    world.serve(Serving { ca_file: Some(ca_file.clone()), ..Serving::default() }).await.unwrap();
+    cloud.serve(Serving { ca_file: Some(ca_file.clone()), ..Serving::default() }).await.unwrap();
     let over = async |environment: BTreeMap<String, String>, config: Value| {
         let wire = ReqwestTransport::new(&environment).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -363,14 +367,14 @@ async fn no_route_and_an_intercepted_connection_are_told_apart() {
         AzureDiagnostics::over(Arc::new(wire), environment).examine(&request).await.findings
     };
     let trusting = BTreeMap::from([("SSL_CERT_FILE".to_owned(), ca_file.display().to_string())]);
-    let sound = over(trusting.clone(), world.config()).await;
+    let sound = over(trusting.clone(), cloud.config()).await;
     assert_found(&sound, (TLS, Fine, "trusted", ""));
     assert_found(&sound, (CLOCK, Fine, "agree", ""));
-    let intercepted = over(BTreeMap::new(), world.config()).await;
+    let intercepted = over(BTreeMap::new(), cloud.config()).await;
     assert_found(&intercepted, (TLS, Problem, "certificate", "inspecting proxy"));
     assert_found(&intercepted, (NETWORK, Fine, "takes connections", ""));
-    let nowhere = with(world.config(), "resourceManagerEndpoint", json!("https://127.0.0.1:1/"));
+    let nowhere = with(cloud.config(), "resourceManagerEndpoint", json!("https://127.0.0.1:1/"));
     assert_found(&over(trusting.clone(), nowhere).await, (NETWORK, Problem, "no route to 127.0.0.1", "TCP 443"));
-    let nameless = with(world.config(), "resourceManagerEndpoint", json!("https://arm.invalid/"));
+    let nameless = with(cloud.config(), "resourceManagerEndpoint", json!("https://arm.invalid/"));
     assert_found(&over(trusting, nameless).await, (NETWORK, Problem, "no route to arm.invalid", "DNS"));
 }

@@ -42,7 +42,7 @@ const QUOTAS: [&str; 6] = [
     "NetworkSecurityGroups",
 ];
 
-/// A quota and how much of it is used. Upstream: the answer of `Microsoft.Network/locations/usages`.
+/// A quota and how much of it is used. Upstream: the response of `Microsoft.Network/locations/usages`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NetworkUsage {
@@ -86,23 +86,26 @@ pub(super) fn cluster_name(
         mismatched.count(),
         settings.cluster
     );
-    let remedy =
-        format!("set --cluster-name={found}: under another name, the manager makes everything again beside what there is");
+    let remedy = format!("set --cluster-name={found}: with another name, the manager creates all resources a second time");
     DiagnosticFinding::problem(CLUSTER_NAME, text, remedy)
 }
 
-/// Returns a finding for each strange field, or one for all.
+/// Returns a finding for each problem, or a single one if there is none.
 pub(super) fn configuration(found: &[ConfigFinding]) -> Vec<DiagnosticFinding> {
     if found.is_empty() {
         return vec![DiagnosticFinding::ok(CONFIG, "every field is known and fits")];
     }
-    let finding = |one: &ConfigFinding| {
-        let text = one.to_string();
+    let finding = |config_finding: &ConfigFinding| {
+        let text = config_finding.to_string();
         let text = text.strip_prefix("error: ").or_else(|| text.strip_prefix("warning: ")).unwrap_or(&text).to_owned();
-        let index = if one.field.is_empty() { "azure.json".to_owned() } else { format!("{} in azure.json", one.field) };
-        match one.severity == FindingSeverity::Error {
-            true => DiagnosticFinding::problem(CONFIG, text, format!("correct {index}: the manager refuses it")),
-            false => DiagnosticFinding::warning(CONFIG, text, format!("correct {index}")),
+        let subject = if config_finding.field.is_empty() {
+            "azure.json".to_owned()
+        } else {
+            format!("{} in azure.json", config_finding.field)
+        };
+        match config_finding.severity == FindingSeverity::Error {
+            true => DiagnosticFinding::problem(CONFIG, text, format!("correct {subject}: the manager refuses it")),
+            false => DiagnosticFinding::warning(CONFIG, text, format!("correct {subject}")),
         }
     };
     found.iter().map(finding).collect()
@@ -114,7 +117,7 @@ pub(super) fn for_check(finding: DiagnosticFinding) -> Option<DiagnosticFinding>
         CLOCK => None,
         // The text names the field and its values.
         CONFIG => Some(DiagnosticFinding { remedy: String::new(), ..finding }),
-        // Rights that could not be read may be missing.
+        // Permissions that could not be read may be missing.
         READS if finding.state == FindingState::Unknown => {
             Some(DiagnosticFinding { state: FindingState::Problem, ..finding })
         }
@@ -162,7 +165,7 @@ pub(super) fn quotas(usages: &[NetworkUsage], location: &str) -> DiagnosticFindi
         return DiagnosticFinding::warning(QUOTA, format!("nearly used up in {location}: {}", nearly.join(", ")), remedy);
     }
     match counts.is_empty() {
-        true => DiagnosticFinding::unknown(
+        true => DiagnosticFinding::undetermined(
             QUOTA,
             format!("ARM lists no quota of public IPs in {location}"),
             "look with `az network list-usages`",
@@ -197,13 +200,13 @@ pub(super) fn room(observed: &ObservedNetwork, settings: &LoadBalancerSettings) 
     DiagnosticFinding::ok(ROOM, if lines.is_empty() { none } else { lines.join("; ") })
 }
 
-/// Checks whether Nodes have the names of their machines. `rejected`: those of `count` that have not; `failure`: why machines could not
-/// be read.
+/// Checks whether Nodes have the names of their machines. `rejected`: those of `count` that have not; `failure`: the error
+/// of reading machines.
 pub(super) fn node_names(rejected: &[FalseClaim], count: usize, failure: Option<String>) -> DiagnosticFinding {
     let names: Vec<String> = rejected.iter().map(|claim| node::name(&claim.node).to_owned()).collect();
     match (names.is_empty(), failure) {
         (true, Some(reason)) => {
-            DiagnosticFinding::unknown(NODE_NAMES, reason, "grant the read rights that are reported above")
+            DiagnosticFinding::undetermined(NODE_NAMES, reason, "grant the read rights that are reported above")
         }
         (true, None) => DiagnosticFinding::ok(NODE_NAMES, format!("{count} Nodes, each with the name of its machine")),
         (false, _) => {
@@ -219,13 +222,13 @@ pub(super) fn node_names(rejected: &[FalseClaim], count: usize, failure: Option<
 pub(super) fn services(services: &Result<Vec<Service>, String>, settings: &LoadBalancerSettings) -> DiagnosticFinding {
     let all = match services {
         Ok(all) => all,
-        Err(reason) => return DiagnosticFinding::unknown(SERVICES, reason, "grant list on services"),
+        Err(reason) => return DiagnosticFinding::undetermined(SERVICES, reason, "grant list on services"),
     };
     let balanced: Vec<&Service> = all.iter().filter(|service| is_balanced(service)).collect();
     let reported = |service: &&Service| {
         let refusals = parse_service(service, settings).err()?;
-        let why = refusals.first().map(ToString::to_string).unwrap_or_default();
-        Some(format!("{}: {why}", identity_of(service).key))
+        let reason = refusals.first().map(ToString::to_string).unwrap_or_default();
+        Some(format!("{}: {reason}", identity_of(service).key))
     };
     let refused: Vec<String> = balanced.iter().filter_map(reported).collect();
     if refused.is_empty() {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_own_provider_id_stays() {
+    fn the_nodes_own_provider_id_is_kept() {
         let subject = DescribedNode { provider_id: Some("azure:///as/written"), ..SUBJECT };
         let odd = with(standalone("vm"), |m| m.id = ResourceId::subscription_of("s"));
         assert_eq!(metadata(&odd, DEFAULT, subject).unwrap().provider_id, "azure:///as/written");
@@ -202,11 +202,11 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         for machine in &kinds {
-            let ask = |text, fault_domain| zone(machine, VmType::Vmss, text, fault_domain);
-            assert_eq!(ask(Some("1"), Some(4)), Ok("eastus2-1".into()), "{:?}", machine.kind);
-            assert_eq!(ask(Some("01"), None), Ok("eastus2-1".into()));
+            let zone_of = |text, fault_domain| zone(machine, VmType::Vmss, text, fault_domain);
+            assert_eq!(zone_of(Some("1"), Some(4)), Ok("eastus2-1".into()), "{:?}", machine.kind);
+            assert_eq!(zone_of(Some("01"), None), Ok("eastus2-1".into()));
             for odd in ["", "a", "1a", "eastus2-1", "1.0"] {
-                assert!(ask(Some(odd), Some(4)).unwrap_err().contains("is not a number"), "{odd}");
+                assert!(zone_of(Some(odd), Some(4)).unwrap_err().contains("is not a number"), "{odd}");
             }
         }
         for (kind, vm_type, fault_domain, expected) in [
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_goes_to_nodes_that_have_it_or_should() {
+    fn ipv6_addresses_need_a_node_that_has_or_should_have_ipv6() {
         let six = |private: &str, public: &str| MachineIpConfiguration {
             primary: false,
             ipv6: true,

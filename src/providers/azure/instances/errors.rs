@@ -9,7 +9,7 @@ use crate::{
     providers::azure::model::{ArmError, ArmErrorClass, LookupError},
 };
 
-/// Returns the error of a look-up.
+/// Returns the error of a lookup.
 pub fn from_lookup(error: &LookupError) -> CloudError {
     match error {
         LookupError::NotListed(_) => CloudError::failed(format!(
@@ -18,7 +18,7 @@ pub fn from_lookup(error: &LookupError) -> CloudError {
              in azure.json"
         )),
         LookupError::NoAddress(_) => CloudError::failed(error.to_string()),
-        // A look-up only reads: nothing in the Node is wrong, and ARM may answer otherwise the next time.
+        // A lookup only reads: the Node itself is not invalid, and ARM may respond differently the next time.
         LookupError::Arm(error) => match from_write(error) {
             CloudError::Invalid(message) => CloudError::failed(message),
             metadata => metadata,
@@ -26,7 +26,7 @@ pub fn from_lookup(error: &LookupError) -> CloudError {
     }
 }
 
-/// Returns the error of a write: what is wrong in it stays wrong.
+/// Returns the error of a write: an invalid write remains invalid.
 pub fn from_write(error: &ArmError) -> CloudError {
     match advice(error) {
         Some(advice) => CloudError::failed(format!("{error}; {advice}")),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_write_is_not_tried_again_soon() {
+    fn invalid_writes_are_not_retried_soon() {
         let LookupError::Arm(error) = arm(ArmErrorClass::Invalid, None, "not like this") else { unreachable!() };
         assert_eq!(from_write(&error).class(), "invalid");
     }

@@ -3,9 +3,9 @@
 //! In: the result of a direct, current read of the machine ([`MachineExistence`]) and the Node. Out: [`Existence`], where
 //! only positive evidence is `Gone`. Upstream: `pkg/provider/azure_instances_v1.go`, `azure_instances_v2.go`.
 //!
-//! Upstream also treats as gone what is being deleted and what is missing in a list; here the first is unknown until ARM
-//! responds 404, and lists prove nothing. And upstream mistakes a machine that was recreated under the name of an old one
-//! for the old one.
+//! Upstream also treats a machine as gone that is being deleted or is missing in a list; here the former is unknown until
+//! ARM responds 404, and lists prove nothing. Upstream also mistakes a recreated machine for the old machine of the same
+//! name.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,24 +27,24 @@ use crate::{
 
 /// `properties.provisioningState` of a machine at rest.
 const SUCCEEDED: &str = "Succeeded";
-/// `properties.provisioningState` of a machine that is on its way out.
+/// `properties.provisioningState` of a machine that is being deleted.
 const DELETING: &str = "Deleting";
 /// Power states, behind `PowerState/`, in which no disk is in use. `stopping` is not one of them.
 const SHUT_DOWN: &[&str] = &["stopped", "deallocated", "deallocating"];
 /// Power states in which the machine works. `starting` is not one of them.
 const RUNNING: &[&str] = &["running"];
 
-/// Fewest Nodes that must show that firmware reports `vmId` before the difference of another one means anything.
+/// Minimum number of Nodes that must show that firmware reports `vmId` before a difference counts as evidence.
 const MIN_SAMPLES: usize = 3;
-/// Number of Nodes of a size that are remembered; the latest.
+/// Maximum number of Nodes of a size that are remembered; the latest ones.
 const MAX_SAMPLES: usize = 32;
 
 /// Evidence whether firmware reports `vmId`: for each size of machines (in lower case), the Nodes that had it as their
 /// `systemUUID` and those that had not.
 ///
-/// On Azure Stack, for one, and for some kinds of machine, the two are unrelated, and a difference means nothing. A kubelet
-/// writes its `systemUUID` itself, so no single Node is trusted about others: at least three Nodes and most of those seen
-/// must agree.
+/// On Azure Stack and for some kinds of machine, the two are unrelated, and a difference proves nothing. A kubelet writes
+/// its `systemUUID` itself, so no single Node is trusted about others: at least three Nodes and most of those seen must
+/// agree.
 #[derive(Debug, Clone, Default)]
 pub struct SystemUuidEvidence {
     samples_by_size: HashMap<String, VecDeque<SystemUuidSample>>,
@@ -57,7 +57,7 @@ struct SystemUuidSample {
 }
 
 impl SystemUuidEvidence {
-    /// Takes in a Node and the machine it runs on. The last word of each Node counts.
+    /// Records a Node and its machine as evidence. The latest evidence of each Node counts.
     pub fn learn(&mut self, node: &Node, machine: &Machine) {
         let Some(agrees) = system_uuid_matches(node, machine) else { return };
         let witnesses = self.samples_by_size.entry(machine.vm_size.to_ascii_lowercase()).or_default();
@@ -141,8 +141,7 @@ pub fn is_other_machine(node: &Node, machine: &Machine, scheme: &SystemUuidEvide
     system_uuid_matches(node, machine) == Some(false) && scheme.is_reliable_for(machine)
 }
 
-/// Returns `true` if what is known of the machine may be older than `node`, so that another look is worth a read; concludes
-/// nothing.
+/// Returns `true` if the cached machine may be older than `node`, so that it must be read again; concludes nothing.
 pub fn may_be_other_machine(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
     system_uuid_matches(node, machine) == Some(false) && scheme.sample_counts(machine).0 > 0
 }
@@ -191,16 +190,16 @@ mod tests {
 
     const OTHER_ID: &str = "fedcba98-7654-3210-fedc-ba9876543210";
 
-    /// Nodes called `name`-0 and so on tell the `vmId` of a machine.
-    fn tell(scheme: &mut SystemUuidEvidence, name: &str, count: usize, told: &str) {
+    /// Adds `count` Nodes, `name`-0 and so on, that report this UUID.
+    fn add_evidence(scheme: &mut SystemUuidEvidence, name: &str, count: usize, system_uuid: &str) {
         let machine = machine(|m| m.vm_size = m.vm_size.to_uppercase());
-        (0..count).for_each(|at| scheme.learn(&node(&format!("{name}-{at}")).system_uuid(told).build(), &machine));
+        (0..count).for_each(|at| scheme.learn(&node(&format!("{name}-{at}")).system_uuid(system_uuid).build(), &machine));
     }
 
-    /// Other Nodes of the cluster have shown that firmware tells `vmId`.
+    /// Returns evidence of other Nodes that firmware reports `vmId`.
     fn scheme() -> SystemUuidEvidence {
         let mut scheme = SystemUuidEvidence::default();
-        tell(&mut scheme, "other", MIN_SAMPLES, VM_ID);
+        add_evidence(&mut scheme, "other", MIN_SAMPLES, VM_ID);
         scheme
     }
 
@@ -220,8 +219,8 @@ mod tests {
             (40, 16, false),
         ] {
             let mut scheme = SystemUuidEvidence::default();
-            tell(&mut scheme, "same", agreeing, VM_ID);
-            tell(&mut scheme, "different", differing, OTHER_ID);
+            add_evidence(&mut scheme, "same", agreeing, VM_ID);
+            add_evidence(&mut scheme, "different", differing, OTHER_ID);
             assert_eq!(scheme.is_reliable_for(&machine(|_| {})), believed, "{agreeing} agree, {differing} differ");
             let victim = node("victim").system_uuid(OTHER_ID).build();
             let existence = decide(&victim, &found(|_| {}), &scheme, NONE, now());
@@ -231,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn one_node_is_one_witness_however_often_it_speaks() {
+    fn repeated_evidence_of_a_node_counts_once() {
         let mut scheme = SystemUuidEvidence::default();
-        (0..100).for_each(|_| tell(&mut scheme, "liar", 1, VM_ID));
+        (0..100).for_each(|_| add_evidence(&mut scheme, "liar", 1, VM_ID));
         assert!(!scheme.is_reliable_for(&machine(|_| {})));
-        tell(&mut scheme, "honest", 2, VM_ID);
+        add_evidence(&mut scheme, "honest", 2, VM_ID);
         assert!(scheme.is_reliable_for(&machine(|_| {})));
-        tell(&mut scheme, "honest", 2, OTHER_ID);
+        add_evidence(&mut scheme, "honest", 2, OTHER_ID);
         assert!(!scheme.is_reliable_for(&machine(|_| {})), "the last word counts");
-        (0..1_000).for_each(|at| tell(&mut scheme, &format!("n{at}"), 1, VM_ID));
+        (0..1_000).for_each(|at| add_evidence(&mut scheme, &format!("n{at}"), 1, VM_ID));
         assert!(scheme.samples_by_size.values().all(|witnesses| witnesses.len() <= MAX_SAMPLES), "bounded");
     }
 
@@ -256,23 +255,23 @@ mod tests {
         }
         for state in ["Deleting", "deleting"] {
             let existence = existence(node("n"), &found(|m| m.provisioning_state = state.into()));
-            assert!(matches!(existence, Existence::Unknown(why) if why.contains("vm-1 is being deleted")), "{state}");
+            assert!(matches!(existence, Existence::Unknown(reason) if reason.contains("vm-1 is being deleted")), "{state}");
         }
     }
 
     #[test]
-    fn a_machine_made_anew_is_another_in_neither_byte_order() {
-        for (told, vm_id, another) in [
+    fn a_recreated_machine_matches_in_neither_byte_order() {
+        for (system_uuid, vm_id, another) in [
             (VM_ID, VM_ID, false),
             ("01234567-89AB-CDEF-0123-456789ABCDEF", VM_ID, false),
-            // The first three fields swapped: dddddddd-dddd-dddd, the rest as it is.
+            // The first three fields swapped: dddddddd-dddd-dddd, the rest unchanged.
             ("67452301-ab89-efcd-0123-456789abcdef", VM_ID, false),
             ("67452301-AB89-EFCD-0123-456789ABCDEF\n", VM_ID, false),
             ("67452301-89ab-cdef-0123-456789abcdef", VM_ID, true),
             ("67452301-ab89-efcd-2301-456789abcdef", VM_ID, true),
             ("efcdab89-6745-2301-efcd-ab8967452301", VM_ID, true),
             ("fedcba98-7654-3210-fedc-ba9876543210", VM_ID, true),
-            // No evidence: not told, not a number of firmware, not given by ARM.
+            // No evidence: not reported, not a UUID of firmware, not returned by ARM.
             ("", VM_ID, false),
             ("Not Settable", VM_ID, false),
             ("fedcba9876543210fedcba9876543210", VM_ID, false),
@@ -283,18 +282,18 @@ mod tests {
         ] {
             let expected = if another { Existence::Gone } else { Existence::Exists };
             let sighting = found(|m| m.vm_id = vm_id.into());
-            assert_eq!(existence(node("n").system_uuid(told), &sighting), expected, "{told:?} {vm_id:?}");
+            assert_eq!(existence(node("n").system_uuid(system_uuid), &sighting), expected, "{system_uuid:?} {vm_id:?}");
         }
     }
 
     #[test]
-    fn a_difference_means_nothing_where_firmware_does_not_tell_the_id() {
+    fn differences_prove_nothing_if_firmware_does_not_report_ids() {
         let node = || node("n").system_uuid("fedcba98-7654-3210-fedc-ba9876543210").build();
         let other_size = found(|m| m.vm_size = "Standard_DC4as_v5".into());
         let mut scheme = SystemUuidEvidence::default();
         let mut existence = |sighting: &MachineExistence, learnt: Option<(&str, &str)>| {
-            for (at, (told, vm_id)) in learnt.into_iter().cycle().take(MIN_SAMPLES).enumerate() {
-                let witness = super::tests::node(&format!("m-{at}")).system_uuid(told).build();
+            for (at, (system_uuid, vm_id)) in learnt.into_iter().cycle().take(MIN_SAMPLES).enumerate() {
+                let witness = super::tests::node(&format!("m-{at}")).system_uuid(system_uuid).build();
                 scheme.learn(&witness, &machine(|m| m.vm_id = vm_id.into()));
             }
             decide(&node(), sighting, &scheme, NONE, now())
@@ -305,7 +304,7 @@ mod tests {
             assert_eq!(existence(&found(|_| {}), Some(learnt)), Existence::Exists, "{learnt:?}");
         }
         assert_eq!(existence(&found(|_| {}), Some((VM_ID, VM_ID))), Existence::Gone);
-        assert_eq!(existence(&other_size, None), Existence::Exists, "machines of that size may tell something else");
+        assert_eq!(existence(&other_size, None), Existence::Exists, "machines of that size may report something else");
     }
 
     #[test]
@@ -319,9 +318,9 @@ mod tests {
             Existence::Gone,
             "no creation time"
         );
-        let unknown = MachineExistence::Unknown("500".into());
+        let inconclusive = MachineExistence::Unknown("500".into());
         let young = node("n").created("2026-01-01T00:09:00Z").build();
-        assert_eq!(decide(&young, &unknown, &scheme(), grace, now()), Existence::Unknown("500".into()));
+        assert_eq!(decide(&young, &inconclusive, &scheme(), grace, now()), Existence::Unknown("500".into()));
         assert_eq!(decide(&young, &MachineExistence::Gone, &scheme(), NONE, now()), Existence::Gone, "off");
     }
 
@@ -350,6 +349,9 @@ mod tests {
         assert!(is_shut_down(&node("n").system_uuid(VM_ID).build(), &stopped, &scheme()));
         let other = node("n").system_uuid("fedcba98-7654-3210-fedc-ba9876543210").build();
         assert!(!is_shut_down(&other, &stopped, &scheme()), "the power state is another machine's");
-        assert!(is_shut_down(&other, &stopped, &SystemUuidEvidence::default()), "nobody has shown that firmware tells vmId");
+        assert!(
+            is_shut_down(&other, &stopped, &SystemUuidEvidence::default()),
+            "no Node has shown that firmware reports vmId"
+        );
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn interface(primary: bool, ip_configurations: Vec<MachineIpConfigura
     MachineInterface { id: id("Microsoft.Network/networkInterfaces", &["nic"]), primary, ip_configurations }
 }
 
-/// Returns a primary IPv4 configuration; an empty text is an address that is not there.
+/// Returns a primary IPv4 configuration; an empty text is a missing address.
 pub(super) fn configuration(private: &str, public: &str) -> MachineIpConfiguration {
     let existing = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     MachineIpConfiguration {

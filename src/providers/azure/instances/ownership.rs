@@ -78,7 +78,7 @@ mod tests {
 
     const VM: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/n";
 
-    fn wanted(id: Option<&str>, group: Option<&str>) -> MachineQuery {
+    fn query(id: Option<&str>, group: Option<&str>) -> MachineQuery {
         let id = id.map(|id| ResourceId::parse(id).unwrap());
         MachineQuery { node_name: "n".into(), id, resource_group: group.map(str::to_owned) }
     }
@@ -87,17 +87,17 @@ mod tests {
     fn label_then_provider_id_then_name() {
         let azure = format!("azure://{VM}");
         let cases = [
-            (node("n"), NodeOwnership::Azure(wanted(None, None))),
-            (node("n").provider_id(""), NodeOwnership::Azure(wanted(None, None))),
-            (node("n").provider_id(&azure), NodeOwnership::Azure(wanted(Some(VM), None))),
-            (node("n").label(LABEL_RESOURCE_GROUP, "Other"), NodeOwnership::Azure(wanted(None, Some("other")))),
-            (node("n").label(LABEL_RESOURCE_GROUP, ""), NodeOwnership::Azure(wanted(None, None))),
+            (node("n"), NodeOwnership::Azure(query(None, None))),
+            (node("n").provider_id(""), NodeOwnership::Azure(query(None, None))),
+            (node("n").provider_id(&azure), NodeOwnership::Azure(query(Some(VM), None))),
+            (node("n").label(LABEL_RESOURCE_GROUP, "Other"), NodeOwnership::Azure(query(None, Some("other")))),
+            (node("n").label(LABEL_RESOURCE_GROUP, ""), NodeOwnership::Azure(query(None, None))),
             (node("n").provider_id("kind://n"), NodeOwnership::Foreign),
             (node("n").provider_id("azure://n"), NodeOwnership::Unrecognized),
             (node("n").provider_id("Azure:///subscriptions/s/resourcegroups/g/n"), NodeOwnership::Unrecognized),
             (node("n").provider_id("n"), NodeOwnership::Unrecognized),
             (node("n").provider_id(&azure).label(LABEL_MANAGED, "False"), NodeOwnership::Unmanaged),
-            (node("n").label(LABEL_MANAGED, "true"), NodeOwnership::Azure(wanted(None, None))),
+            (node("n").label(LABEL_MANAGED, "true"), NodeOwnership::Azure(query(None, None))),
         ];
         for (node, expected) in cases {
             let node = node.build();
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn metadata_is_found_by_name_when_the_provider_id_does_not_help() {
         let lower = "azure:///subscriptions/s/resourcegroups/g/providers/microsoft.compute/virtualmachines/n";
-        assert_eq!(metadata_query(&node("n").provider_id(lower).build()), Some(wanted(None, None)));
+        assert_eq!(metadata_query(&node("n").provider_id(lower).build()), Some(query(None, None)));
         let foreign = node("n").provider_id("kind://n").build();
         assert_eq!((metadata_query(&foreign), metadata_without_machine(&foreign)), (None, None));
-        assert_eq!(metadata_query(&node("n").provider_id(&format!("azure://{VM}")).build()), Some(wanted(Some(VM), None)));
+        assert_eq!(metadata_query(&node("n").provider_id(&format!("azure://{VM}")).build()), Some(query(Some(VM), None)));
         let unmanaged = node("n").label(LABEL_MANAGED, "false").build();
         assert_eq!(metadata_query(&unmanaged), None);
         assert!(metadata_without_machine(&unmanaged).is_some_and(|metadata| metadata.is_unmanaged));

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The pause between two looks of the node-lifecycle controller.
+/// Interval at which the node-lifecycle controller checks a Node.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Age until which Nodes without a machine are kept.
@@ -46,7 +46,7 @@ impl Setup {
         Self { cloud, instances: AzureInstances::new(&config, inventory, clock) }
     }
 
-    /// The Node on a machine, as a provider has initialised it.
+    /// Returns the Node on a machine, as initialized by a provider.
     fn node(&self, name: &str) -> Node {
         self.cloud.topology().node(&self.cloud.machine(name).unwrap())
     }
@@ -57,8 +57,8 @@ impl Setup {
         assert!(self.instances.instance_metadata_batch(&nodes).await.iter().all(Result::is_ok));
     }
 
-    /// What the node-lifecycle controller sees one period later.
-    async fn look(&self, node: &Node) -> Existence {
+    /// Returns the existence that the node-lifecycle controller observes one period later.
+    async fn existence_after_period(&self, node: &Node) -> Existence {
         tokio::time::sleep(PERIOD).await;
         self.instances.existence(node).await
     }
@@ -102,8 +102,8 @@ async fn every_kind_of_machine_is_described_as_upstream_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instances_own_404_counts_whatever_its_code_and_a_missing_parent_does_not() {
-    for (code, gone) in [
+async fn a_404_of_an_instance_counts_and_of_its_parent_does_not() {
+    for (code, is_gone) in [
         ("VMScaleSetVMNotFound", true),
         ("VirtualMachineNotFound", true),
         ("ParentResourceNotFound", false),
@@ -112,15 +112,15 @@ async fn an_instances_own_404_counts_whatever_its_code_and_a_missing_parent_does
     ] {
         let setup = Setup::of_all_kinds();
         let node = setup.node("uni000001");
-        assert_eq!(setup.look(&node).await, Existence::Exists);
+        assert_eq!(setup.existence_after_period(&node).await, Existence::Exists);
         setup.cloud.azure().add_fault(Fault::refuse(404, code).path("*/virtualMachineScaleSets/uni/virtualMachines/1"));
         setup.cloud.azure().add_fault(Fault::refuse(404, code).path("*/virtualMachineScaleSets/uni/virtualMachines"));
-        let existence = setup.look(&node).await;
-        assert_eq!(existence == Existence::Gone, gone, "{code}: {existence:?}");
-        // What surrounds it has to be as it should all the same.
+        let existence = setup.existence_after_period(&node).await;
+        assert_eq!(existence == Existence::Gone, is_gone, "{code}: {existence:?}");
+        // The surroundings of the instance must be intact as well.
         setup.cloud.azure().add_fault(Fault::new(Effect::Forbidden).path("*/virtualMachineScaleSets").lists());
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let existence = setup.look(&node).await;
+        let existence = setup.existence_after_period(&node).await;
         assert!(matches!(existence, Existence::Unknown(_)), "{code}: {existence:?}");
     }
 }
@@ -158,7 +158,7 @@ async fn existence_follows_direct_reads() {
         (deleted.provider_id(&disk), None),
         (setup.node("avset-0"), None),
     ] {
-        let exists = match setup.look(&node).await {
+        let exists = match setup.existence_after_period(&node).await {
             Existence::Exists => Some(true),
             Existence::Gone => Some(false),
             Existence::Unknown(_) => None,

@@ -1,4 +1,4 @@
-//! [`InstancesV2`] on the inventory: reads, and lets the pure modules decide. Upstream:
+//! [`InstancesV2`] on the inventory: this module reads, the pure modules decide. Upstream:
 //! `pkg/provider/azure_instances_v2.go`.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl InstancesV2 for AzureInstances {
         }
     }
 
-    /// A machine that was recreated under the same name is evidence for that machine alone.
+    /// Returns the verdict of lists on a missing machine. A machine that was recreated under the same name proves nothing about lists.
     async fn second_look(&self, node: &Node) -> SecondLook {
         let NodeOwnership::Azure(query) = ownership::of_node(node) else {
             return SecondLook::Silent("its machine is not known to be of Azure".to_owned());
@@ -120,7 +120,7 @@ impl AzureInstances {
     async fn metadata_of(&self, nodes: &[&Node]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         let (owned, queries): (Vec<(usize, &Node)>, Vec<MachineQuery>) =
             nodes.iter().enumerate().filter_map(|(at, node)| Some(((at, *node), ownership::metadata_query(node)?))).unzip();
-        let mut found = self.inventory.look_up(&queries, Freshness::Cached).await;
+        let mut found = self.inventory.lookup(&queries, Freshness::Cached).await;
         self.learn_system_uuids(&owned, &found);
         self.reread_stale(&queries, &owned, &mut found).await;
 
@@ -154,7 +154,7 @@ impl AzureInstances {
             return;
         }
         let stale_queries: Vec<MachineQuery> = stale.iter().map(|at| queries[*at].clone()).collect();
-        let newer = self.inventory.look_up(&stale_queries, Freshness::Within(EXISTENCE_MAX_AGE)).await;
+        let newer = self.inventory.lookup(&stale_queries, Freshness::Within(EXISTENCE_MAX_AGE)).await;
         stale.into_iter().zip(newer).for_each(|(at, newer)| found[at] = newer);
     }
 

@@ -16,13 +16,13 @@ pub(super) struct ScaleSetSummary {
     pub(super) id: ResourceId,
     /// Prefix of its machines' host names.
     pub(super) prefix: String,
-    /// Whether it is a flexible one.
+    /// Whether its orchestration is flexible.
     pub(super) flexible: bool,
     /// Desired number of machines; `None` if ARM does not report it.
     pub(super) capacity: Option<usize>,
 }
 
-/// Returns a scale set; `None` when its id is none.
+/// Returns a scale set; `None` if its ID is invalid.
 pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSetSummary> {
     let id = ResourceId::parse(&record.id).ok()?;
     let prefix = record.properties.virtual_machine_profile.os_profile.computer_name_prefix;
@@ -41,7 +41,8 @@ pub(super) fn machine(record: VmRecord) -> Option<(Machine, bool)> {
     let id = ResourceId::parse(&record.id).ok()?;
     let properties = record.properties;
     let kind = kind_of(&id, record.instance_id, &properties)?;
-    // An instance may be of another size than its hardware profile repeats from the model; upstream reads the sku.
+    // The hardware profile of an instance repeats the size of the model, from which the instance may differ; upstream reads
+    // the SKU.
     let is_instance = matches!(kind, MachineKind::ScaleSetInstance { .. });
     let vm_size = if is_instance { record.sku.name } else { properties.hardware_profile.vm_size };
     let has_view = properties.instance_view.is_some();
@@ -110,15 +111,15 @@ pub(super) fn interface(record: InterfaceRecord, addresses: &PublicIpAddressById
         private_address: Some(it.private_ip_address).filter(|address| !address.is_empty()),
     };
     let mut ip_configurations: Vec<_> = record.properties.ip_configurations.into_iter().map(configuration).collect();
-    // A sole one is the primary one, whatever its flag says.
+    // A single configuration is the primary one, whatever its flag says.
     if let [only] = ip_configurations.as_mut_slice() {
         only.primary = true;
     }
     Some(MachineInterface { id, primary: record.properties.primary, ip_configurations })
 }
 
-/// Fills the machine's interfaces from those read; answers whether each was among them. Order and, where the machine's document
-/// says so, the primary one are the machine's.
+/// Fills the machine's interfaces from those read. Returns `true` if each was among them. Order and, where the machine's
+/// document says so, the primary one are the machine's.
 pub(super) fn fill(machine: &mut Machine, read: &BTreeMap<ResourceId, MachineInterface>) -> bool {
     let reported = machine.interfaces.iter().any(|interface| interface.primary);
     let mut complete = true;
@@ -134,7 +135,7 @@ pub(super) fn fill(machine: &mut Machine, read: &BTreeMap<ResourceId, MachineInt
     complete
 }
 
-/// Takes over what an older reading knew of the interfaces; answers whether that covers all of them.
+/// Copies the interfaces of an older state. Returns `true` if it covers all of them.
 pub(super) fn carry_over(machine: &mut Machine, older: &Machine) -> bool {
     let existing = older.interfaces.iter().map(|interface| (interface.id.clone(), interface.clone())).collect();
     fill(machine, &existing)

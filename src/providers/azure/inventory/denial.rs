@@ -7,7 +7,7 @@
 use super::read::{ArmRead, uniform_set_of};
 use crate::providers::azure::model::{ArmError, ArmErrorClass};
 
-/// Words of codes that speak of what surrounds an instance, or of the request.
+/// Words in codes about the surroundings of an instance, or about the request.
 const SURROUNDINGS: &[&str] = &[
     "parent",
     "group",
@@ -20,7 +20,7 @@ const SURROUNDINGS: &[&str] = &[
     "endpoint",
     "route",
 ];
-/// Codes that do so at any position in the error, besides those of class `ParentNotFound`.
+/// Codes about the surroundings at any position in the error, in addition to those of class `ParentNotFound`.
 const MISSING_SCALE_SET: &[&str] = &["VirtualMachineScaleSetNotFound", "VMScaleSetNotFound"];
 
 /// Names of a scale set in codes, and of an instance of one.
@@ -35,7 +35,7 @@ pub(super) fn denies_instance(read: &ArmRead, error: &ArmError) -> bool {
     }
     match (error.status, error.class) {
         (Some(404), ArmErrorClass::NotFound) => true,
-        // A code that is not known to speak of the resource counts only from ARM itself, not from a gateway that answers in its shape.
+        // An unknown code counts only if ARM itself sent it, not a gateway that imitates ARM's format.
         (Some(404), ArmErrorClass::ParentNotFound) => error.correlation_id.is_some() && !speaks_of_surroundings(error),
         (Some(400), ArmErrorClass::Invalid) => error.mentions("InvalidParameter") && is_inactive(id.name(), &error.message),
         _ => false,
@@ -64,7 +64,7 @@ mod tests {
         *,
     };
 
-    fn answered(status: u16, class: ArmErrorClass, code: &str, message: &str) -> ArmError {
+    fn response_error(status: u16, class: ArmErrorClass, code: &str, message: &str) -> ArmError {
         let request = format!("GET {}", instance("pool0", 7));
         let correlation_id = Some("c1".to_owned());
         ArmError {
@@ -78,15 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_nobody_knows_counts_when_arm_itself_sent_it() {
-        let sent = |code, class| ArmError { correlation_id: None, ..answered(404, class, code, "No such entity.") };
+    fn an_unknown_code_counts_if_arm_itself_sent_it() {
+        let sent = |code, class| ArmError { correlation_id: None, ..response_error(404, class, code, "No such entity.") };
         let read = ArmRead::Machine(instance("pool0", 7));
         assert!(!denies_instance(&read, &sent("Gone42", ArmErrorClass::ParentNotFound)), "a gateway's page in ARM's shape");
         assert!(denies_instance(&read, &sent("ResourceNotFound", ArmErrorClass::NotFound)));
     }
 
     #[test]
-    fn an_instances_own_404_is_arms_word_unless_it_speaks_of_something_else() {
+    fn a_404_of_an_instance_counts_unless_its_code_names_a_parent() {
         use ArmErrorClass::{Forbidden, Invalid, MalformedAnswer, NotFound, ParentNotFound, Transient};
         let parent =
             "The Resource 'Microsoft.Compute/virtualMachineScaleSets/pool0' under resource group 'rg' was not found.";
@@ -114,12 +114,12 @@ mod tests {
             (400, Invalid, "BadRequest", inactive, false),
             (400, Invalid, "InvalidParameter", inactive_other, false),
             (400, Invalid, "InvalidParameter", "The value of parameter instanceId 7 is invalid.", false),
-            (404, MalformedAnswer, "", "the answer carries no ARM error document", false),
+            (404, MalformedAnswer, "", "the response contains no ARM error document", false),
             (403, Forbidden, "AuthorizationFailed", "", false),
             (500, Transient, "ResourceNotFound", own, false),
         ];
         for (status, class, code, message, expected) in rows.into_iter().chain(of_others) {
-            let error = answered(status, class, code, message);
+            let error = response_error(status, class, code, message);
             assert_eq!(denies_instance(&ArmRead::Machine(instance("pool0", 7)), &error), expected, "{error}");
             for other in [ArmRead::Machine(vm("n")), ArmRead::ScaleSet(set("pool0")), ArmRead::ScaleSets(set("pool0"))] {
                 assert!(!denies_instance(&other, &error), "{other} {error}");

@@ -9,16 +9,16 @@ use crate::providers::azure::model::spelling;
 /// Width of the number.
 const WIDTH: usize = 6;
 
-/// Returns the number of the instance that a node of this name is, if it belongs to the scale set with this prefix. Letter
-/// case is ignored: Windows reports its name in capitals.
+/// Returns the instance number in the name of a Node, if it belongs to the scale set with this prefix. Ignores letter case:
+/// Windows reports its name in capitals.
 pub(super) fn instance_number(node_name: &str, prefix: &str) -> Option<u64> {
     let (found, number) = node_name.split_at_checked(node_name.len().checked_sub(WIDTH)?)?;
     let is_instance = spelling::same_name(found, prefix) && number.bytes().all(|byte| byte.is_ascii_alphanumeric());
     u64::from_str_radix(number, 36).ok().filter(|_| is_instance)
 }
 
-/// Returns `true` if the name looks as if the scale set with this prefix had given it. For flexible sets only a hint where
-/// to look first.
+/// Returns `true` if the scale set with this prefix may have given the name. For flexible sets this is only a hint which set
+/// to read first.
 pub(super) fn has_prefix(node_name: &str, prefix: &str) -> bool {
     let at = node_name.len().saturating_sub(WIDTH);
     node_name.get(..at).is_some_and(|found| !found.is_empty() && spelling::same_name(found, prefix))

@@ -16,19 +16,20 @@ use super::{
 };
 use crate::providers::azure::model::ResourceId;
 
-/// Items on a page of ARM's lists. Pages may be longer; then lists are cheaper than this says.
+/// Items on a page of ARM's lists. Pages may be longer; then lists are cheaper than estimated.
 const PAGE: usize = 100;
 /// Assumed size of an unknown list: single machines are read alone, many with the list.
 const UNKNOWN_SIZE: usize = 1000;
 
-/// Pages of a list with this many items.
+/// Returns the number of pages of a list with this many items.
 fn pages(items: usize) -> usize {
     items.div_ceil(PAGE).max(1)
 }
 
 /// Returns `true` if a list pays off: `singles` reads are due, `spent` have been sent already for machines that it shows.
 ///
-/// Counting those limits the cost of many small queries in a row to twice the best. On a tie the list, which contains more.
+/// Counting those limits the cost of many small queries in a row to twice the best. On a tie, the list wins because it
+/// contains more.
 fn list_pays(singles: usize, spent: usize, items: Option<usize>) -> bool {
     singles + spent >= pages(items.unwrap_or(UNKNOWN_SIZE))
 }
@@ -58,7 +59,7 @@ pub(super) fn plan(needs: &[RequiredRead], snapshot: &InventorySnapshot, now: In
 }
 
 /// Returns `true` if one of the reads in progress covers the need.
-pub(super) fn is_under_way(need: &RequiredRead, reading: &BTreeSet<ArmRead>) -> bool {
+pub(super) fn is_in_flight(need: &RequiredRead, reading: &BTreeSet<ArmRead>) -> bool {
     let (single, list) = need.alternatives();
     reading.contains(&single) || list.is_some_and(|list| reading.contains(&list))
 }
@@ -114,7 +115,7 @@ pub(super) fn due(
     due.into_iter().filter(|read| !attempted.contains(read)).collect()
 }
 
-/// Returns the list whose place a single read takes; `None` for others.
+/// Returns the list that a single read replaces; `None` for other reads.
 pub(super) fn list_of(read: &ArmRead, snapshot: &InventorySnapshot) -> Option<ArmRead> {
     let scope = |id: &ResourceId| snapshot.entries.get(id).map(|entry| entry.machine.as_ref());
     match read {

@@ -24,7 +24,7 @@ pub enum Freshness {
 pub enum MachineExistence {
     /// The machine exists, with this state, including the power state.
     Found(Arc<Machine>),
-    /// ARM said of this very machine that it does not exist, and answers sanely about what surrounds it.
+    /// ARM reported directly that this machine does not exist, and its responses about the surroundings are consistent.
     Gone,
     /// The existence is unknown, for this reason.
     Unknown(String),
@@ -37,7 +37,7 @@ pub(super) struct PendingQuery {
     /// Group in which the machine is looked up.
     pub(super) group: ResourceId,
     /// Time of the query; reads sent later are current.
-    pub(super) asked_at: Instant,
+    pub(super) queried_at: Instant,
     pub(super) freshness: Freshness,
     /// Whether the query is about the machine's existence rather than its description.
     pub(super) is_existence_check: bool,
@@ -59,8 +59,8 @@ impl PendingQuery {
         freshness: Freshness,
         confirm: bool,
     ) -> Self {
-        let labelled = query.resource_group.as_deref().filter(|group| !group.is_empty());
-        let group = match (&query.id, labelled) {
+        let labeled = query.resource_group.as_deref().filter(|group| !group.is_empty());
+        let group = match (&query.id, labeled) {
             (Some(id), _) => group_of(id),
             (None, Some(group)) => ResourceId::group_of(settings.group.subscription(), group),
             (None, None) => settings.group.clone(),
@@ -68,7 +68,7 @@ impl PendingQuery {
         Self {
             query: query.clone(),
             group,
-            asked_at: requested,
+            queried_at: requested,
             freshness,
             is_existence_check: confirm,
             needs_single_read: false,
@@ -76,19 +76,19 @@ impl PendingQuery {
         }
     }
 
-    /// Returns `true` if something read at `at` is fresh enough, where cached answers may have the age `cached`.
-    pub(super) fn fresh(&self, at: Instant, cached: Duration) -> bool {
+    /// Returns `true` if a state that was read at `at` is recent enough. `cached` is the maximum age of cached results.
+    pub(super) fn is_fresh(&self, at: Instant, cached: Duration) -> bool {
         let limit = match self.freshness {
             Freshness::Cached => cached,
             Freshness::Within(limit) => limit,
         };
-        self.asked_at.saturating_duration_since(at) <= limit
+        self.queried_at.saturating_duration_since(at) <= limit
     }
 
-    /// Returns `true` if a failure at `at` answers the question.
-    pub(super) fn answered_by_failure(&self, at: Instant) -> bool {
+    /// Returns `true` if a failure at `at` resolves the query.
+    pub(super) fn is_resolved_by_failure(&self, at: Instant) -> bool {
         let limit = if self.freshness == Freshness::Cached { FAILURE_TTL } else { Duration::ZERO };
-        self.asked_at.saturating_duration_since(at) <= limit
+        self.queried_at.saturating_duration_since(at) <= limit
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) enum QueryEvaluation<T> {
 /// Requirement of a query.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RequiredRead {
-    /// Exactly this read.
+    /// Read without an alternative.
     Read(ArmRead),
     /// Machine: read alone, or with this list if there is one that may have it.
     Machine(ResourceId, Option<ListScope>),

@@ -1,4 +1,4 @@
-//! The reads the inventory can send, and what they answer.
+//! Reads that the inventory can send, and their results.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -34,18 +34,19 @@ pub(super) enum ArmRead {
 /// Result of a read.
 #[derive(Debug)]
 pub(super) enum ArmReadPayload {
-    /// Result of [`ArmRead::ScaleSets`].
+    /// Scale sets, from [`ArmRead::ScaleSets`].
     ScaleSets(Vec<ScaleSetSummary>),
-    /// To [`ArmRead::Machines`] and [`ArmRead::Machine`]: machines without addresses, and whether they came with instance view.
+    /// Machines without addresses, and whether they have an instance view, from [`ArmRead::Machines`] and
+    /// [`ArmRead::Machine`].
     Machines(Vec<(Machine, bool)>),
-    /// To [`ArmRead::Interfaces`] and [`ArmRead::InterfacesOf`].
+    /// Interfaces by ID, from [`ArmRead::Interfaces`] and [`ArmRead::InterfacesOf`].
     Interfaces(BTreeMap<ResourceId, MachineInterface>),
-    /// To [`ArmRead::ScaleSet`]: it exists.
+    /// Existence of the scale set, from [`ArmRead::ScaleSet`].
     Exists,
 }
 
 impl ArmRead {
-    /// Returns `true` if it is a list that many questions share.
+    /// Returns `true` for a list, which many queries share.
     pub(super) fn is_list(&self) -> bool {
         matches!(self, Self::ScaleSets(_) | Self::Machines(_) | Self::Interfaces(_))
     }

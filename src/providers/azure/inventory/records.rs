@@ -1,6 +1,6 @@
 //! Parts of ARM's documents that the inventory reads. Everything else is dropped while a page is decoded. Pure.
 //!
-//! IDs are text here: an invalid one costs its own record, not the page.
+//! IDs are text here: an invalid ID invalidates its own record, not the page.
 
 use crate::providers::azure::model::document::records;
 
@@ -100,7 +100,7 @@ records! {
 }
 
 impl InterfaceRecord {
-    /// Ids of the public IPs it refers to.
+    /// Returns the IDs of the public IPs that the record refers to.
     pub(super) fn public_ips(&self) -> impl Iterator<Item = &str> {
         let references = self.properties.ip_configurations.iter().map(|it| &it.properties.public_ip_address);
         references.map(|reference| reference.id.as_str()).filter(|id| !id.is_empty())

@@ -1,4 +1,5 @@
-//! Sends one read to ARM. In: what to read. Out: records boiled down to what the inventory keeps. Decides nothing.
+//! Sends one read to ARM. In: what to read. Out: records, reduced to the fields that the inventory keeps. Makes no
+//! decisions.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::providers::azure::{
 
 const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
 
-/// Returns the answer to a read. `interfaces`: ids of the machine's interfaces, for [`ArmRead::InterfacesOf`].
+/// Sends a read, and returns its result. `interfaces`: ids of the machine's interfaces, for [`ArmRead::InterfacesOf`].
 pub(super) async fn send(
     arm: &ArmClient,
     read: &ArmRead,
@@ -100,7 +101,7 @@ async fn read_interfaces(arm: &ArmClient, machine: &ResourceId, interfaces: &[Re
     for id in records.iter().flat_map(InterfaceRecord::public_ips).filter_map(|id| ResourceId::parse(id).ok()) {
         match arm.get::<PublicIpRecord>(kind, &id, &[]).await {
             Ok(record) => public_ips.push(record),
-            // Removed meanwhile: then there is no such address.
+            // The public IP was deleted meanwhile, so it has no address.
             Err(error) if error.class == ArmErrorClass::NotFound => {}
             Err(error) => return Err(error),
         }

@@ -14,12 +14,17 @@ use crate::{
     status::{FailureClass, InventoryStatus, ListStatus, MachineCounts, ReadFailure},
 };
 
-/// So many failures of single reads are shown, the newest.
-const SHOWN: usize = 20;
+/// Maximum number of failures of single reads that are shown; the newest ones.
+const MAX_SHOWN_FAILURES: usize = 20;
 
-/// Returns the reason why the snapshot cannot be trusted. `in_vain`: nodes of the last lookup, if it found none of them.
-pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings, in_vain: usize) -> Result<(), String> {
-    // A group that a label names must not make the whole cluster wait.
+/// Returns the reason why the snapshot cannot be trusted. `unfound_nodes`: number of Nodes in the last lookup, if it found
+/// none of them.
+pub(super) fn health(
+    snapshot: &InventorySnapshot,
+    settings: &InventorySettings,
+    unfound_nodes: usize,
+) -> Result<(), String> {
+    // A group that a label names must not block the whole cluster.
     let ours = |read: &ArmRead| *read.subject() == settings.group || group_of(read.subject()) == settings.group;
     let mut failed = snapshot
         .failures
@@ -42,8 +47,8 @@ pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings,
     if let Some(read) = denied {
         return Err(format!("ARM's list of {read} is empty, although machines of it exist"));
     }
-    if present == 0 && in_vain > 0 {
-        return Err(format!("ARM lists no machines in resource group {group}, but {in_vain} nodes were asked for"));
+    if present == 0 && unfound_nodes > 0 {
+        return Err(format!("ARM lists no machines in resource group {group}, but {unfound_nodes} nodes were looked up"));
     }
     Ok(())
 }
@@ -90,7 +95,7 @@ pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> InventorySta
             missing: snapshot.entries.values().filter(|entry| entry.missing_since.is_some()).count(),
         },
         lists: lists.into_values().collect(),
-        failures: singles.iter().take(SHOWN).map(failure).collect(),
+        failures: singles.iter().take(MAX_SHOWN_FAILURES).map(failure).collect(),
         ..InventoryStatus::default()
     }
 }

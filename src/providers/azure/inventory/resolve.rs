@@ -1,8 +1,8 @@
 //! Resolves a lookup from the snapshot, or returns the next reads. Pure; called again after each read.
 //!
 //! The possible locations of a node's machine follow upstream `pkg/provider/azure_vmss.go`
-//! (`getVMManagementTypeByNodeName`), except that they are tried from the cheapest to the most expensive and each only if
-//! the one before does not have it.
+//! (`getVMManagementTypeByNodeName`), except that they are read in the order of their cost, each only if the previous one
+//! lacks the machine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,49 +18,49 @@ use crate::providers::azure::model::{
     ArmError, ArmErrorClass, LookupError, Machine, MachineKind, ResourceId, api, spelling,
 };
 
-/// Limit for [`QueryView::list_absent_ttl`].
+/// Upper limit of [`QueryView::list_absent_ttl`].
 const LIST_ABSENCE_TTL: Duration = Duration::from_secs(15);
 
 /// Time for which a list is trusted to lack a machine that one read could show: a new Node must not wait.
 const SINGLE_READ_ABSENCE_TTL: Duration = Duration::from_secs(3);
 
-/// The snapshot as one question sees it.
+/// View of the snapshot for one query.
 pub(super) struct QueryView<'a> {
-    pub(super) question: &'a PendingQuery,
+    pub(super) pending_query: &'a PendingQuery,
     pub(super) snapshot: &'a InventorySnapshot,
     pub(super) settings: &'a InventorySettings,
 }
 
-/// A machine, or why there is none.
+/// Machine, or the reason why there is none.
 pub(super) type LookupResult = Result<Arc<Machine>, LookupError>;
 
 /// State of an unknown machine in one location.
 pub(super) enum CandidateState {
-    /// The machine is not there.
+    /// The machine is not in this location.
     Absent,
-    /// ARM did not answer.
+    /// ARM did not respond.
     Failed(ArmError),
-    /// This read is needed.
+    /// Unknown until this read has succeeded.
     Unread(RequiredRead),
 }
 
-/// Returns the machine of the question, or what to read.
-pub(super) fn look_up(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
-    match (view.known(), &view.question.query.id) {
-        (Some(entry), _) => from_known(view, entry),
+/// Returns the machine of the query, or the required reads.
+pub(super) fn lookup(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
+    match (view.cached_entry(), &view.pending_query.query.id) {
+        (Some(entry), _) => from_cache(view, entry),
         (None, Some(id)) => by_id(view, id),
         (None, None) => by_name(view),
     }
 }
 
-fn from_known(view: &QueryView<'_>, entry: &MachineEntry) -> QueryEvaluation<LookupResult> {
+fn from_cache(view: &QueryView<'_>, entry: &MachineEntry) -> QueryEvaluation<LookupResult> {
     let id = &entry.machine.id;
     let ttl = view.ttl_of(entry);
     let need = if entry.missing_since.is_some() {
         RequiredRead::Machine(id.clone(), None)
-    } else if !view.question.fresh(entry.read_at, ttl) {
+    } else if !view.pending_query.is_fresh(entry.read_at, ttl) {
         RequiredRead::Machine(id.clone(), view.unread_list(Some(ListScope::of(&entry.machine)), ArmRead::Machines, ttl))
-    } else if entry.interfaces_read_at.is_none_or(|read| !view.question.fresh(read, ttl)) {
+    } else if entry.interfaces_read_at.is_none_or(|read| !view.pending_query.is_fresh(read, ttl)) {
         RequiredRead::Interfaces(
             id.clone(),
             view.unread_list(Some(ListScope::of_interfaces(&entry.machine)), ArmRead::Interfaces, ttl),
@@ -69,8 +69,8 @@ fn from_known(view: &QueryView<'_>, entry: &MachineEntry) -> QueryEvaluation<Loo
         return QueryEvaluation::Done(require_address(&entry.machine));
     };
     match view.failure_of(&need) {
-        // A stale known machine is better than none, for callers without higher requirements.
-        Some(_) if view.question.freshness == super::Freshness::Cached && entry.interfaces_read_at.is_some() => {
+        // A stale cached machine is better than none, for callers without higher requirements.
+        Some(_) if view.pending_query.freshness == super::Freshness::Cached && entry.interfaces_read_at.is_some() => {
             QueryEvaluation::Done(require_address(&entry.machine))
         }
         Some(error) => QueryEvaluation::Done(Err(error.clone().into())),
@@ -98,13 +98,13 @@ fn by_id(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<LookupResult>
 }
 
 fn by_name(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
-    let name = &view.question.query.node_name;
+    let name = &view.pending_query.query.node_name;
     let mut matching = Vec::new();
     if view.settings.uniform || view.settings.flex {
         matching = view.matching_sets(name);
-        // A set that is new would not be in an old list.
+        // An old list would lack a new scale set.
         let ttl = if matching.is_empty() { view.list_absent_ttl() } else { view.settings.scale_sets_ttl };
-        if let Some(need) = view.unless_listed(ArmRead::ScaleSets(view.question.group.clone()), ttl) {
+        if let Some(need) = view.unless_listed(ArmRead::ScaleSets(view.pending_query.group.clone()), ttl) {
             return view.read_or(need, |error| Err(error.clone().into()));
         }
     }
@@ -125,16 +125,16 @@ fn by_name(view: &QueryView<'_>) -> QueryEvaluation<LookupResult> {
     }
     match failure {
         Some(error) => QueryEvaluation::Done(Err(error.into())),
-        None => view.not_listed(&format!("no machine of resource group {} has this name", view.question.group.name())),
+        None => view.not_listed(&format!("no machine of resource group {} has this name", view.pending_query.group.name())),
     }
 }
 
 impl<'a> QueryView<'a> {
-    /// Returns the known entry of the machine.
-    pub(super) fn known(&self) -> Option<&'a MachineEntry> {
-        match &self.question.query.id {
+    /// Returns the cached entry of the machine.
+    pub(super) fn cached_entry(&self) -> Option<&'a MachineEntry> {
+        match &self.pending_query.query.id {
             Some(id) => self.snapshot.entries.get(id),
-            None => self.snapshot.by_name(&self.question.group, &self.question.query.node_name),
+            None => self.snapshot.by_name(&self.pending_query.group, &self.pending_query.query.node_name),
         }
     }
 
@@ -160,7 +160,7 @@ impl<'a> QueryView<'a> {
         self.settings.absent_ttl.min(LIST_ABSENCE_TTL)
     }
 
-    /// Returns that time where one read of the machine alone is possible.
+    /// Returns how long a list proves that a machine is missing if a single read of the machine is possible.
     fn one_absent_ttl(&self) -> Duration {
         self.settings.absent_ttl.min(SINGLE_READ_ABSENCE_TTL)
     }
@@ -182,13 +182,13 @@ impl<'a> QueryView<'a> {
     /// gone.
     fn has_no_list(&self, list: &ArmRead) -> bool {
         let missing = |class| matches!(class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound);
-        let failure = self.snapshot.failures.get(list).filter(|(at, _)| self.question.answered_by_failure(*at));
+        let failure = self.snapshot.failures.get(list).filter(|(at, _)| self.pending_query.is_resolved_by_failure(*at));
         failure.is_some_and(|(_, error)| missing(error.class))
     }
 
     /// Returns `true` if a list has been read recently enough.
     pub(super) fn is_listed(&self, list: &ArmRead, ttl: Duration) -> bool {
-        self.snapshot.last_read(list).is_some_and(|stamp| self.question.fresh(stamp.read_at, ttl))
+        self.snapshot.last_read(list).is_some_and(|stamp| self.pending_query.is_fresh(stamp.read_at, ttl))
     }
 
     /// Returns the read as a need, unless it was read recently enough.
@@ -196,14 +196,14 @@ impl<'a> QueryView<'a> {
         (!self.is_listed(&list, ttl)).then_some(RequiredRead::Read(list))
     }
 
-    /// Returns the failure that already answers the need.
+    /// Returns the failure that already resolves the need.
     pub(super) fn failure_of(&self, need: &RequiredRead) -> Option<&'a ArmError> {
         let (single, list) = need.alternatives();
         let failures = [Some(single), list].into_iter().flatten().filter_map(|read| self.snapshot.failures.get(&read));
-        failures.filter(|(at, _)| self.question.answered_by_failure(*at)).map(|(_, error)| error).next()
+        failures.filter(|(at, _)| self.pending_query.is_resolved_by_failure(*at)).map(|(_, error)| error).next()
     }
 
-    /// Returns the read, or the result of the failure that already answers it.
+    /// Returns the read, or the result of the failure that already resolves it.
     pub(super) fn read_or<T>(&self, need: RequiredRead, failed: impl FnOnce(&ArmError) -> T) -> QueryEvaluation<T> {
         match self.failure_of(&need) {
             Some(error) => QueryEvaluation::Done(failed(error)),
@@ -212,32 +212,32 @@ impl<'a> QueryView<'a> {
     }
 
     fn not_listed(&self, reason: &str) -> QueryEvaluation<LookupResult> {
-        QueryEvaluation::Done(Err(LookupError::NotListed(format!("node {}: {reason}", self.question.query.node_name))))
+        QueryEvaluation::Done(Err(LookupError::NotListed(format!("node {}: {reason}", self.pending_query.query.node_name))))
     }
 
     /// Returns the state of a machine that is not in the snapshot. `list`: the list that might have it.
     pub(super) fn candidate(&self, id: &ResourceId, list: Option<ListScope>) -> CandidateState {
         let absent_ttl = self.settings.absent_ttl;
-        if self.snapshot.absences.get(id).is_some_and(|absence| self.question.fresh(absence.at, absent_ttl)) {
+        if self.snapshot.absences.get(id).is_some_and(|absence| self.pending_query.is_fresh(absence.at, absent_ttl)) {
             return CandidateState::Absent;
         }
         let listed = uniform_set_of(id)
             .is_some_and(|set| self.is_listed(&ArmRead::Machines(ListScope::Uniform(set)), self.one_absent_ttl()));
-        if listed && !self.question.is_existence_check {
+        if listed && !self.pending_query.is_existence_check {
             return CandidateState::Absent;
         }
         let list = self.unread_list(list, ArmRead::Machines, self.list_absent_ttl());
         self.unread_or_failed(RequiredRead::Machine(id.clone(), list))
     }
 
-    /// Returns the need, or the failure that already answers it.
+    /// Returns the need, or the failure that already resolves it.
     pub(super) fn unread_or_failed(&self, need: RequiredRead) -> CandidateState {
         self.failure_of(&need).cloned().map_or(CandidateState::Unread(need), CandidateState::Failed)
     }
 
     /// Returns the scale sets that may have given this name.
     pub(super) fn matching_sets(&self, name: &str) -> Vec<&'a ScaleSetSummary> {
-        let sets = self.snapshot.scale_sets(&self.question.group).iter();
+        let sets = self.snapshot.scale_sets(&self.pending_query.group).iter();
         let is_covered = |set: &&ScaleSetSummary| if set.flexible { self.settings.flex } else { self.settings.uniform };
         let matches = |set: &&ScaleSetSummary| match set.flexible {
             true => names::has_prefix(name, &set.prefix),
@@ -262,14 +262,14 @@ impl<'a> QueryView<'a> {
 
     fn instance_candidate(&self, set: &ResourceId, id: &ResourceId) -> CandidateState {
         let scope = ListScope::Uniform(set.clone());
-        // The number leads to a machine of another name: this set counts differently, and only its list is conclusive.
+        // The number belongs to a machine of another name: this set counts differently, and only its list is conclusive.
         match self.snapshot.entries.get(id).is_some_and(|entry| !entry.machine.node_name().is_empty()) {
             true => self.list_candidate(scope, self.settings.absent_ttl),
             false => self.candidate(id, Some(scope)),
         }
     }
 
-    /// Returns a place that only a list can show.
+    /// Returns the state of a location that only a list can show.
     fn list_candidate(&self, scope: ListScope, ttl: Duration) -> CandidateState {
         let need = self.unless_listed(ArmRead::Machines(scope), ttl);
         need.map_or(CandidateState::Absent, |need| self.unread_or_failed(need))
@@ -277,7 +277,8 @@ impl<'a> QueryView<'a> {
 
     /// Returns the flexible sets whose prefix fits, or the others: a host name there may not begin with the prefix.
     fn flex_candidates(&self, matching: &[&ScaleSetSummary], fitting: bool) -> Vec<CandidateState> {
-        let sets = self.snapshot.scale_sets(&self.question.group).iter().filter(|set| set.flexible && self.settings.flex);
+        let sets =
+            self.snapshot.scale_sets(&self.pending_query.group).iter().filter(|set| set.flexible && self.settings.flex);
         let ttl = if fitting { self.list_absent_ttl() } else { self.settings.absent_ttl };
         let query = sets.filter(|set| matching.iter().any(|it| it.id == set.id) == fitting);
         query.map(|set| self.list_candidate(ListScope::Flex(set.id.clone()), ttl)).collect()
@@ -289,10 +290,10 @@ impl<'a> QueryView<'a> {
             return Vec::new();
         }
         let id = self.standard_id(name);
-        let list = ListScope::Group(self.question.group.clone());
+        let list = ListScope::Group(self.pending_query.group.clone());
         let listed = self.is_listed(&ArmRead::Machines(list.clone()), self.one_absent_ttl());
-        // Known under this id but not by this name: a machine of a flexible set.
-        if self.snapshot.entries.contains_key(&id) || (listed && !self.question.is_existence_check) {
+        // Cached under this ID but not by this name: a machine of a flexible set.
+        if self.snapshot.entries.contains_key(&id) || (listed && !self.pending_query.is_existence_check) {
             return vec![CandidateState::Absent];
         }
         vec![self.candidate(&id, Some(list))]
@@ -300,7 +301,7 @@ impl<'a> QueryView<'a> {
 
     /// Returns the ID of the machine outside scale sets that has the node's name.
     pub(super) fn standard_id(&self, name: &str) -> ResourceId {
-        self.question.group.resource(api::VIRTUAL_MACHINES.resource_type, &[name])
+        self.pending_query.group.resource(api::VIRTUAL_MACHINES.resource_type, &[name])
     }
 
     /// Returns the list that would show a machine of this ID.
@@ -311,7 +312,7 @@ impl<'a> QueryView<'a> {
         let group = group_of(id);
         // Azure calls a machine of a flexible set `<set>_<digits>`.
         let stem = id.name().rsplit_once('_').map_or("", |(stem, _)| stem);
-        let name = &self.question.query.node_name;
+        let name = &self.pending_query.query.node_name;
         let fits = |set: &&ScaleSetSummary| spelling::same_name(set.id.name(), stem) || names::has_prefix(name, &set.prefix);
         let mut sets = self.snapshot.scale_sets(&group).iter().filter(|set| set.flexible && self.settings.flex);
         match sets.find(fits) {

@@ -1,8 +1,8 @@
-//! What lists say of a machine of which ARM has said that it does not exist. Pure; asked again after each read.
+//! Verdict of lists on a machine that ARM reported as missing. Pure; called again after each read.
 //!
-//! One question, asked of each machine by itself, may be answered wrongly for many at once: a part of ARM that is behind, or lost its
-//! data. So before many Nodes go, the lists that should have their machines have to lack them too: lists that were read afterwards,
-//! that show others, and as many as their scale set is meant to have.
+//! Single reads may be wrong for many machines at once, if a part of ARM is outdated or has lost its data. So before many
+//! Nodes are deleted, the lists that should contain their machines must lack them, too: lists that were read afterwards,
+//! show other machines, and as many as the capacity of their scale set.
 
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{cloud_provider::SecondLook, providers::azure::model::ResourceId};
 
 /// Returns the verdict of the lists on the machine of the query.
 pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {
-    let Some(id) = &view.question.query.id else { return silent("the Node has no provider id") };
+    let Some(id) = &view.pending_query.query.id else { return silent("the Node has no provider id") };
     let (absence, group) = (view.snapshot.absences.get(id), group_of(id));
     let Some(set) = uniform_set_of(id).or_else(|| absence?.scale_set.clone()) else {
         return absence.map_or_else(|| not_absent(view, id), |it| in_list(view, it, ListScope::Group(group), None));
@@ -34,7 +34,7 @@ pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {
     }
 }
 
-/// Handles a machine that ARM has shown after it had denied it, or that was not read.
+/// Handles a machine that ARM returned after it had reported it as missing, or that was not read.
 fn not_absent(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<SecondLook> {
     match view.snapshot.entries.get(id) {
         Some(entry) if entry.missing_since.is_none() => {
@@ -71,7 +71,7 @@ fn in_list(
     }
     let listed = view.snapshot.last_read(&list).map_or(0, |stamp| stamp.items);
     match set.map(|set| (set.id.name(), set.capacity)) {
-        Some((name, None)) => silent(format!("scale set {name} lacks the machine, and its capacity is not told")),
+        Some((name, None)) => silent(format!("scale set {name} lacks the machine, and its capacity is not reported")),
         Some((name, Some(capacity))) if capacity > listed => {
             silent(format!("scale set {name} should have {capacity} machines, and ARM lists {listed}"))
         }
@@ -80,11 +80,13 @@ fn in_list(
     }
 }
 
-/// Returns the read of the list, unless it was read recently and after ARM denied the machine.
+/// Returns the read of the list, unless it was read recently and after ARM reported the machine as missing.
 fn unless_read(view: &QueryView<'_>, list: ArmRead, denied: Option<Instant>) -> Option<QueryEvaluation<SecondLook>> {
     let stamp = view.snapshot.last_read(&list);
     let is_later = |at: Instant| denied.is_none_or(|denied| at > denied);
-    if stamp.is_some_and(|stamp| is_later(stamp.read_at) && view.question.fresh(stamp.read_at, view.settings.absent_ttl)) {
+    if stamp
+        .is_some_and(|stamp| is_later(stamp.read_at) && view.pending_query.is_fresh(stamp.read_at, view.settings.absent_ttl))
+    {
         return None;
     }
     Some(view.read_or(RequiredRead::Read(list), |error| SecondLook::Silent(error.to_string())))

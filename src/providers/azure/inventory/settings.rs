@@ -10,13 +10,13 @@ use crate::providers::azure::{
 /// Locations of machines, and the validity of results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventorySettings {
-    /// The cluster's resource group: where a node is looked for that neither an id nor a label places elsewhere.
+    /// The cluster's resource group: where Nodes are looked up unless their ID or label names another.
     pub group: ResourceId,
-    /// Whether uniform scale sets are looked at.
+    /// Whether uniform scale sets are read.
     pub uniform: bool,
-    /// Whether flexible scale sets are looked at.
+    /// Whether flexible scale sets are read.
     pub flex: bool,
-    /// Whether machines of availability sets and of their own are looked at.
+    /// Whether machines of availability sets and standalone machines are read.
     pub standard: bool,
     /// Whether lists of instances come without instance view (`listVmssVirtualMachinesWithoutInstanceView`).
     pub without_instance_view: bool,
@@ -33,7 +33,7 @@ pub struct InventorySettings {
 }
 
 impl InventorySettings {
-    /// Returns the settings a configuration means. Which kinds are looked at: upstream `pkg/provider/azure_vmss.go`.
+    /// Returns the settings of a configuration. The kinds of machines follow upstream's `pkg/provider/azure_vmss.go`.
     pub fn from_config(config: &AzureConfig) -> Self {
         let vmss = config.vm_type == VmType::Vmss;
         let others = vmss && (!config.disable_availability_set_nodes || config.enable_vmss_flex_nodes);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_kinds_are_looked_at() {
+    fn machine_kinds_follow_the_configuration() {
         // vmType, disableAvailabilitySetNodes, enableVmssFlexNodes; uniform, flex, standard.
         let table = [
             (VmType::Vmss, false, false, [true, true, true]),
@@ -74,13 +74,13 @@ mod tests {
             let config =
                 AzureConfig { vm_type, disable_availability_set_nodes, enable_vmss_flex_nodes, ..AzureConfig::default() };
             let settings = InventorySettings::from_config(&config);
-            let looked_at = [settings.uniform, settings.flex, settings.standard];
-            assert_eq!(looked_at, expected, "{vm_type:?} {disable_availability_set_nodes} {enable_vmss_flex_nodes}");
+            let kinds = [settings.uniform, settings.flex, settings.standard];
+            assert_eq!(kinds, expected, "{vm_type:?} {disable_availability_set_nodes} {enable_vmss_flex_nodes}");
         }
     }
 
     #[test]
-    fn without_the_cache_nothing_stands() {
+    fn disabled_cache_sets_all_ttls_to_zero() {
         let config = AzureConfig { disable_api_call_cache: true, ..AzureConfig::default() };
         let settings = InventorySettings::from_config(&config);
         let ttls = [settings.scale_sets_ttl, settings.instances_ttl, settings.flex_ttl, settings.standard_ttl];

@@ -23,7 +23,7 @@ use crate::providers::azure::model::{
 
 /// Longest time for which the absence of a machine is remembered.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(3600);
-/// Single reads of one list's machines are counted together for this long, and failures remembered at least.
+/// Time for which single reads of one list's machines are counted together; failures are kept at least as long.
 const RECENT_WINDOW: Duration = Duration::from_secs(60);
 
 /// A machine, and when its parts were read.
@@ -42,7 +42,7 @@ pub(super) struct MachineEntry {
     pub(super) missing_since: Option<Instant>,
 }
 
-/// ARM said directly that a resource does not exist.
+/// Absence of a resource, as reported directly by ARM.
 #[derive(Debug, Clone)]
 pub(super) struct ResourceAbsence {
     pub(super) at: Instant,
@@ -66,7 +66,7 @@ pub(super) struct ListReadStamp {
 pub(super) struct InventorySnapshot {
     /// Scale sets by the group in which they were listed.
     pub(super) scale_sets: BTreeMap<ResourceId, Vec<ScaleSetSummary>>,
-    /// Known states of machines.
+    /// Cached states of machines.
     pub(super) entries: BTreeMap<ResourceId, MachineEntry>,
     names: BTreeMap<ResourceId, BTreeMap<Box<str>, ResourceId>>,
     list_reads: BTreeMap<ArmRead, ListReadStamp>,
@@ -98,7 +98,7 @@ impl InventorySnapshot {
         self.list_reads.iter().filter(|(read, _)| read.is_list())
     }
 
-    /// Lists that came empty although machines they should have are known to exist.
+    /// Returns the lists that were empty although machines that they should contain are known to exist.
     pub(super) fn contradicted_lists(&self) -> impl Iterator<Item = &ArmRead> {
         let empty = self.lists().filter(|(_, stamp)| stamp.items == 0).map(|(read, _)| read);
         empty.filter(|read| {
@@ -122,7 +122,7 @@ impl InventorySnapshot {
         of_set && matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
     }
 
-    /// Returns how many machines a list would show, as far as is known. `None`: there is no telling.
+    /// Returns how many machines a list would show, as far as is known. `None`: unknown.
     pub(super) fn size(&self, scope: &ListScope) -> Option<usize> {
         let existing = self.entries.values().filter(|entry| scope.lists(&entry.machine)).count();
         match scope {
@@ -147,7 +147,7 @@ impl InventorySnapshot {
         *spent = if before == 0 { (now, 1) } else { (spent.0, before + 1) };
     }
 
-    /// Takes in what a read, sent at `at`, has answered.
+    /// Applies the result of a read that was sent at `at`.
     pub(super) fn record(&mut self, read: ArmRead, at: Instant, outcome: Result<ArmReadPayload, ArmError>) {
         match outcome {
             Ok(result) => {
@@ -264,7 +264,7 @@ impl InventorySnapshot {
         }
     }
 
-    /// Notes a machine whose document was read at `at`.
+    /// Records a machine whose document was read at `at`.
     pub(super) fn put(&mut self, mut machine: Machine, view: bool, at: Instant) {
         let id = machine.id.clone();
         if self.entries.get(&id).is_some_and(|existing| existing.read_at > at) {
@@ -304,7 +304,7 @@ impl InventorySnapshot {
         );
     }
 
-    /// Notes a machine complete with addresses, as a write's answer or a reader elsewhere has it.
+    /// Records a machine with its addresses, from the response to a write or from another reader.
     pub(super) fn observe(&mut self, machine: Machine, at: Instant) {
         let (id, view) = (machine.id.clone(), machine.power_state.is_some());
         let addresses = machine.interfaces.clone();

@@ -20,9 +20,9 @@ use crate::{
     },
 };
 
-/// A simulated cloud with pages of 20, and an inventory that looks at it.
+/// A simulated cloud with pages of 20, and an inventory that reads it.
 struct Cloud {
-    world: World,
+    simulation: World,
     inventory: Arc<Inventory>,
 }
 
@@ -42,24 +42,24 @@ fn cloud(kind: PoolKind, pools: usize, each: u32) -> Cloud {
         disable_availability_set_nodes: vm_type == VmType::Vmss,
         ..AzureConfig::default()
     };
-    let world = World::new(topology, AzureOptions { page_size: 20, ..AzureOptions::immediate() }, clock).unwrap();
-    let inventory = Inventory::new(arm_client(world.azure(), clock), InventorySettings::from_config(&config), clock);
-    Cloud { world, inventory }
+    let simulation = World::new(topology, AzureOptions { page_size: 20, ..AzureOptions::immediate() }, clock).unwrap();
+    let inventory = Inventory::new(arm_client(simulation.azure(), clock), InventorySettings::from_config(&config), clock);
+    Cloud { simulation, inventory }
 }
 
 impl Cloud {
-    fn wanted(&self) -> Vec<MachineQuery> {
-        let names = self.world.uninitialized_nodes().into_iter().filter_map(|node| node.metadata.name);
+    fn queries(&self) -> Vec<MachineQuery> {
+        let names = self.simulation.uninitialized_nodes().into_iter().filter_map(|node| node.metadata.name);
         names.map(|name| named(&name)).collect()
     }
 
-    async fn look_up(&self, wanted: &[MachineQuery]) -> Vec<Result<Arc<Machine>, LookupError>> {
-        self.inventory.look_up(wanted, Freshness::Cached).await
+    async fn lookup(&self, queries: &[MachineQuery]) -> Vec<Result<Arc<Machine>, LookupError>> {
+        self.inventory.lookup(queries, Freshness::Cached).await
     }
 
-    /// Knows all machines; answers them in the order of [`Cloud::wanted`].
-    async fn known(&self) -> Vec<Arc<Machine>> {
-        let found = self.look_up(&self.wanted()).await;
+    /// Looks up all machines; returns them in the order of [`Cloud::queries`].
+    async fn warmed_machines(&self) -> Vec<Arc<Machine>> {
+        let found = self.lookup(&self.queries()).await;
         self.requests();
         tokio::time::advance(Duration::from_secs(60)).await;
         found.into_iter().map(Result::unwrap).collect()
@@ -69,29 +69,29 @@ impl Cloud {
         self.inventory.check_existence(&with_id(machine.node_name(), &machine.id), Duration::ZERO).await
     }
 
-    /// Requests since last asked.
+    /// Returns the number of requests since the last call.
     fn requests(&self) -> usize {
-        let count = self.world.azure().count(|request| request.method == "GET");
-        assert_eq!(self.world.azure().count(|_| true), count, "nothing but reads");
-        self.world.azure().clear_requests();
+        let count = self.simulation.azure().count(|request| request.method == "GET");
+        assert_eq!(self.simulation.azure().count(|_| true), count, "nothing but reads");
+        self.simulation.azure().clear_requests();
         count
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_ask_at_once_share_the_lists() {
+async fn concurrent_lookups_share_the_lists() {
     for (kind, lists) in
         [(PoolKind::Uniform, 1 + 50 + 50), (PoolKind::Flexible, 1 + 50 + 48), (PoolKind::AvailabilitySet, 48 + 48)]
     {
         let cloud = cloud(kind, 5, 190);
-        let wanted = cloud.wanted();
-        let all = join_all(wanted.iter().map(|one| cloud.look_up(std::slice::from_ref(one)))).await;
+        let queries = cloud.queries();
+        let all = join_all(queries.iter().map(|query| cloud.lookup(std::slice::from_ref(query)))).await;
         let is_whole = |machine: &Arc<Machine>| !machine.interfaces[0].ip_configurations.is_empty();
         assert!(all.iter().all(|it| it[0].as_ref().is_ok_and(is_whole)), "{kind:?}");
         let requests = cloud.requests();
-        // The first ones may be served by themselves, before the others have asked.
+        // The first lookups may be served alone, before the others begin.
         assert!((lists..=lists + 10).contains(&requests), "{kind:?}: {requests}");
-        assert!(cloud.look_up(&wanted).await.iter().all(Result::is_ok));
+        assert!(cloud.lookup(&queries).await.iter().all(Result::is_ok));
         assert_eq!(cloud.requests(), 0, "{kind:?}");
         assert_eq!(cloud.inventory.health(), Ok(()));
         assert_eq!(cloud.inventory.status().waiting, 0);
@@ -99,7 +99,7 @@ async fn all_that_ask_at_once_share_the_lists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_arm_fails_nothing_is_gone_and_it_recovers() {
+async fn arm_failures_prove_no_deletion_and_the_inventory_recovers() {
     let faults = [
         Fault::refuse(401, "ExpiredAuthenticationToken"),
         Fault::refuse(403, "AuthorizationFailed"),
@@ -116,21 +116,21 @@ async fn however_arm_fails_nothing_is_gone_and_it_recovers() {
     for fault in faults {
         for kind in [PoolKind::Uniform, PoolKind::Flexible, PoolKind::Standalone] {
             let (warm, cold) = (cloud(kind, 1, 30), cloud(kind, 1, 30));
-            let known = warm.known().await;
+            let warmed_machines = warm.warmed_machines().await;
             for cloud in [&warm, &cold] {
-                cloud.world.azure().add_fault(fault.clone());
+                cloud.simulation.azure().add_fault(fault.clone());
                 tokio::time::advance(Duration::from_secs(3600)).await;
                 let _ = cloud.inventory.warm().await;
-                assert_eq!(cloud.look_up(&cloud.wanted()).await.len(), 30);
+                assert_eq!(cloud.lookup(&cloud.queries()).await.len(), 30);
                 assert!(cloud.inventory.health().is_err(), "{fault:?} {kind:?}");
-                for machine in &known[..2] {
+                for machine in &warmed_machines[..2] {
                     let sighting = cloud.confirm(machine).await;
                     assert_ne!(sighting, MachineExistence::Gone, "{fault:?} {kind:?}");
                 }
-                cloud.world.azure().faults().clear();
+                cloud.simulation.azure().faults().clear();
                 tokio::time::advance(Duration::from_secs(61)).await;
                 assert_eq!(cloud.inventory.warm().await, Ok(()), "{fault:?} {kind:?}");
-                assert!(cloud.look_up(&cloud.wanted()).await.iter().all(Result::is_ok), "{fault:?} {kind:?}");
+                assert!(cloud.lookup(&cloud.queries()).await.iter().all(Result::is_ok), "{fault:?} {kind:?}");
                 assert_eq!(cloud.inventory.health(), Ok(()), "{fault:?} {kind:?}");
             }
         }
@@ -138,25 +138,25 @@ async fn however_arm_fails_nothing_is_gone_and_it_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_holds_up_nobody() {
+async fn a_cancelled_caller_blocks_no_other() {
     let cloud = cloud(PoolKind::Uniform, 1, 30);
-    cloud.world.azure().add_fault(Fault::new(Effect::Hang).times(1));
-    let wanted = cloud.wanted();
-    tokio::time::timeout(Duration::from_secs(1), cloud.look_up(&wanted)).await.unwrap_err();
-    assert!(cloud.look_up(&wanted).await.iter().all(Result::is_ok));
+    cloud.simulation.azure().add_fault(Fault::new(Effect::Hang).times(1));
+    let queries = cloud.queries();
+    tokio::time::timeout(Duration::from_secs(1), cloud.lookup(&queries)).await.unwrap_err();
+    assert!(cloud.lookup(&queries).await.iter().all(Result::is_ok));
     assert_eq!(cloud.inventory.status().waiting, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_are_noted() {
+async fn writes_update_the_snapshot() {
     let cloud = cloud(PoolKind::Standalone, 1, 2);
-    let known = cloud.known().await;
-    let mut changed = Machine::clone(&known[0]);
+    let warmed_machines = cloud.warmed_machines().await;
+    let mut changed = Machine::clone(&warmed_machines[0]);
     changed.provisioning_state = "Updating".to_owned();
     cloud.inventory.observe(changed.clone());
-    cloud.inventory.forget(&known[1].id);
-    let wanted = cloud.wanted();
-    let found = cloud.look_up(&wanted).await;
+    cloud.inventory.forget(&warmed_machines[1].id);
+    let queries = cloud.queries();
+    let found = cloud.lookup(&queries).await;
     assert_eq!(*found[0].clone().unwrap(), changed);
     assert!(matches!(found[1], Err(LookupError::NotListed(_))));
     assert_eq!(cloud.requests(), 0);

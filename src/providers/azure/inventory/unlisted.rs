@@ -20,7 +20,7 @@ impl Inventory {
     ///
     /// The reason if a read failed, or if the lists as a whole cannot be trusted.
     pub async fn is_unlisted(&self, query: &MachineQuery, freshness: Duration) -> Result<bool, String> {
-        let results = self.evaluate_all(self.in_all_groups(query, freshness), resolve::look_up).await;
+        let results = self.evaluate_all(self.in_all_groups(query, freshness), resolve::lookup).await;
         self.health()?;
         Ok(lacks_machine(&results)? && !is_known(&self.state.lock().snapshot, &query.node_name))
     }
@@ -59,7 +59,7 @@ mod tests {
     };
 
     #[test]
-    fn only_complete_answers_lack_a_machine() {
+    fn only_complete_results_lack_a_machine() {
         let lacks = || Some(Err(LookupError::NotListed("n".into())));
         let found = || Some(Ok(Arc::new(scale_set_instance("s", 0))));
         let failed = || Some(Err(LookupError::Arm(error(ArmErrorClass::Throttled))));

@@ -1,13 +1,14 @@
-//! The only writer of the network documents: load balancers and their pools, public IPs, the security group, private link services and
-//! the policies of their subnets.
+//! The only writer of the network documents: load balancers and their pools, public IPs, the network security group, private
+//! link services and the policies of their subnets.
 //!
-//! In: documents as the planner made them. Out: `()` when ARM has them, and the observer knows what ARM answered; or the error, and what
-//! is doubtful now is marked so. Nothing is written that was planned on a version which is known to be an old one: that is a conflict
-//! without a request, and the caller looks and plans again. Writes of one document wait for each other.
+//! In: documents from the planner. Out: `()` when ARM has stored them and the observer has recorded ARM's response; or the
+//! error, and the documents whose state it leaves unconfirmed are invalidated. A document that was planned on a version
+//! known to be outdated is not sent. This is a conflict without a request, and the caller reads and plans again. Writes of
+//! one document are sequential.
 //!
-//! Every create is conditional on absence and every change on the version that was looked at, so that ARM refuses what was planned on a
-//! list that lacked something. A pool alone is written without a condition: its load balancer's version changes with each machine, and
-//! what is written follows from the Nodes.
+//! Every create is conditional on absence and every change on the version that it was planned on, so ARM refuses a write
+//! that was planned on an incomplete list. Only a pool is written without a condition: its load balancer's version changes
+//! with each machine, and the pool's contents follow from the Nodes.
 
 mod accepted;
 mod locks;
@@ -33,18 +34,19 @@ use crate::providers::azure::{
     },
 };
 
-/// Writes, and tells the observer. Cheap to clone.
+/// Writer that reports each result to the observer. Cheap to clone.
 #[derive(Clone)]
 pub struct NetworkWriter {
     observer: Arc<NetworkObserver>,
     client: ArmClient,
-    /// For private link services, which are in the subscription of the machines.
+    /// Client for private link services, which are in the subscription of the machines.
     compute: ArmClient,
     locks: Arc<DocumentLocks>,
 }
 
 impl NetworkWriter {
-    /// A writer that tells `observer` what it was answered. The clients: for the subscription of the network, and for that of the machines.
+    /// Creates a writer that reports ARM's responses to `observer`. The clients are for the subscription of the network, and
+    /// for that of the machines.
     pub fn new(observer: Arc<NetworkObserver>, (client, compute): (ArmClient, ArmClient)) -> Self {
         Self { observer, client, compute, locks: Arc::default() }
     }
@@ -56,12 +58,13 @@ impl NetworkWriter {
         Self { client, compute, ..self.clone() }
     }
 
-    /// Creates or replaces a load balancer. `document` carries the etag of the version that it changes; none when it is new.
+    /// Creates or replaces a load balancer. `document` contains the etag of the version that it changes; none if it is new.
     pub async fn put_load_balancer(&self, id: &ResourceId, document: &ArmLoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
         let planned = PlannedVersion::of(document.id.as_deref(), document.etag.as_deref());
         let what = NetworkCacheKey::LoadBalancer(id.clone());
-        // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
+        // A wrong create would remove the rules of all Services: neither a list nor a condition alone is enough evidence of
+        // absence.
         self.confirm_absence(&what, planned, urgency).await?;
         let cached = || self.observer.document::<ArmLoadBalancer>(id);
         let etag = self.current_etag(&what, (id, planned), urgency, cached, accepted::says_the_same).await?;
@@ -79,8 +82,10 @@ impl NetworkWriter {
         writing.end_with(written, |error| observe::invalidated_by(error, &what, references))
     }
 
-    /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. One without an etag is
-    /// read by itself first: nothing else guards it. Absent before is success.
+    /// Deletes a load balancer if its frontends and rules are still those of `planned`; the members of its pools may differ.
+    ///
+    /// A document without an etag is read first, because no condition can guard its deletion. An absent load balancer is a
+    /// success.
     pub async fn delete_load_balancer(&self, id: &ResourceId, planned: &ArmLoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
         let what = NetworkCacheKey::LoadBalancer(id.clone());
@@ -98,9 +103,10 @@ impl NetworkWriter {
         self.delete(id, Precondition::unchanged(etag.as_deref()), what, gone, urgency).await
     }
 
-    /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be
-    /// there although a list lacks it, and is read by itself before it is created. The name of a new Service's has its UID,
-    /// so that the condition suffices.
+    /// Creates or replaces a public IP. `had_address` is `true` if the Service had an address before.
+    ///
+    /// In that case, the public IP may exist although a list lacks it, so it is read individually before it is created. The
+    /// name of a new Service's public IP contains the UID, so the condition is enough.
     pub async fn put_public_ip(&self, change: &PublicIpChange, had_address: bool, urgency: Urgency) -> ArmResult<()> {
         let id = &change.id;
         let _turn = self.locks.lock(id).await;
@@ -119,9 +125,11 @@ impl NetworkWriter {
         writing.end(outcome.map(|answer| NetworkWriteResult::PublicIp(id.clone(), Box::new(answer))))
     }
 
-    /// Deletes a public IP. Absent before is success, if that is known of itself; one that something uses by now is a conflict. One whose
-    /// etag is out of date only because our own load balancer has left it is not read first: it goes without a condition, as upstream, and
-    /// ARM refuses when something uses it.
+    /// Deletes a public IP. An absent public IP is a success if a read of it alone proves the absence; a public IP in use is
+    /// a conflict.
+    ///
+    /// If the etag is outdated only because our own load balancer no longer uses the public IP, no read precedes the
+    /// deletion. The deletion is then unconditional, as upstream, and ARM refuses it if the public IP is in use.
     pub async fn delete_public_ip(&self, release: &PublicIpRelease, urgency: Urgency) -> ArmResult<()> {
         let id = &release.id;
         let _turn = self.locks.lock(id).await;
@@ -145,9 +153,13 @@ impl NetworkWriter {
         self.delete(id, condition, what, NetworkWriteResult::PublicIpDeleted(id.clone()), urgency).await
     }
 
-    /// Creates or replaces a pool of a load balancer. Without a condition, as upstream: the load balancer's etag changes with each of
-    /// its machines. The load balancer is doubtful afterwards. `false`: nothing was sent, since the pool has gone while this waited, and
-    /// a write would bring it back.
+    /// Creates or replaces a pool of a load balancer.
+    ///
+    /// Returns `false` if the pool was deleted while this call waited; nothing is sent then, because a write would recreate
+    /// the pool.
+    ///
+    /// The write is unconditional, as upstream, because the load balancer's etag changes with each of its machines. The
+    /// cached load balancer is invalidated.
     pub async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool> {
         let balancer = pool.parent().unwrap_or_else(|| pool.clone());
         let _turn = self.locks.lock(&balancer).await;
@@ -161,7 +173,8 @@ impl NetworkWriter {
         Ok(true)
     }
 
-    /// Replaces the security group, which is never created. `document` carries the etag of the version that it changes.
+    /// Replaces the network security group, which is never created. `document` contains the etag of the version that it
+    /// changes.
     pub async fn put_security_group(
         &self,
         id: &ResourceId,
@@ -177,8 +190,10 @@ impl NetworkWriter {
         writing.end(outcome.map(|answer| NetworkWriteResult::SecurityGroup(Box::new(answer))))
     }
 
-    /// Turns pools, by name, from listing network interfaces to listing addresses, without an outage. The load balancer is doubtful
-    /// afterwards: ARM fills the pools in its own time. Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
+    /// Migrates pools, by name, from network interfaces to addresses, without an outage.
+    ///
+    /// The cached load balancer is invalidated, because ARM fills the pools asynchronously. Upstream:
+    /// `pkg/provider/azure_loadbalancer_backendpool.go`.
     pub async fn migrate_to_ip_based(
         &self,
         load_balancer: &ResourceId,
@@ -193,7 +208,7 @@ impl NetworkWriter {
         writing.end(outcome.map(|_| NetworkWriteResult::LoadBalancerChanged(load_balancer.clone())))
     }
 
-    /// Reads a single document that was planned as a new one, unless such a read has just shown that it does not exist.
+    /// Reads a document that was planned as a new one, unless a recent read of it alone has shown that it does not exist.
     async fn confirm_absence(&self, key: &NetworkCacheKey, planned: PlannedVersion<'_>, urgency: Urgency) -> ArmResult<()> {
         let cached = self.observer.cached_version(key);
         if planned == PlannedVersion::Absent && cached.etag.is_none() && !cached.absent {
@@ -204,7 +219,8 @@ impl NetworkWriter {
 
     /// Returns the etag with which a document can be written that must be of the version `planned`.
     ///
-    /// One that came without an etag is read once more, and planned for again when it has one then.
+    /// A document without an etag is read again. If it then has an etag, the result is a conflict, and the caller plans
+    /// again.
     async fn unchanged_etag(
         &self,
         what: &NetworkCacheKey,
@@ -215,8 +231,10 @@ impl NetworkWriter {
         self.current_etag(what, (id, planned), urgency, cached, PartialEq::eq).await
     }
 
-    /// The etag with which a document can be written that was planned on the version `planned`. One that is known to be old is read again;
-    /// then the plan stands if `is_same` says so of what was `cached` before and after.
+    /// Returns the etag with which a document can be written that was planned on the version `planned`.
+    ///
+    /// An outdated etag is read again. The write may then proceed if `is_same` accepts the `cached` values before and after
+    /// the read.
     async fn current_etag<D>(
         &self,
         what: &NetworkCacheKey,

@@ -1,14 +1,16 @@
-//! Carries out plans of who is in which back-end pool.
+//! Execution of plans for the members of backend pools.
 //!
 //! ```text
 //! ObservedNetwork, Nodes, PoolMemory ─► plan::pools ─► PoolNeeds ─► read ─┐
 //!                                           ▲  └─► PoolPlan ─► write      │
 //!                                           └──────── PoolReads ──────────┘
 //! ```
-//! What is written is decided in [`plan::pools`](crate::providers::azure::planner::load_balancer::plan::pools), which is pure. Here is
-//! read what a plan needs; then its changes are sent, and each end is reported. Members of a pool are in
-//! `ObservedNetwork`, so that nothing is read while nothing has to change. Each document is written by itself, once for all pools, and
-//! on the version that is read just before: a process killed between any two requests leaves what the next one completes.
+//! The planned changes are computed in [`plan::pools`](crate::providers::azure::planner::load_balancer::plan::pools), which
+//! is pure. This module reads what a plan needs, sends its changes, and reports the end of each write.
+//!
+//! `ObservedNetwork` contains the members of the pools, so nothing is read while no change is needed. Each document is
+//! written in its own request, once for all pools, on the version that was read directly before it. If the process is killed
+//! between two requests, the next process completes the change.
 
 mod by_address;
 mod member_list;
@@ -56,32 +58,35 @@ use crate::providers::azure::{
 };
 use crate::runtime::watched::Watched;
 
-/// Names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine has none.
+/// Returns the names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine
+/// has none.
 pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> {
     let own = nodes.iter().filter(|node| !node::is_foreign(node));
     let wanted: Vec<_> = own.map(|node| nodes::machine_query(node)).collect();
-    let found = inventory.look_up(&wanted, Freshness::Cached).await;
+    let found = inventory.lookup(&wanted, Freshness::Cached).await;
     let names: BTreeSet<String> =
         found.iter().flatten().filter_map(|machine| Some(vm_set(machine)?.name().to_lowercase())).collect();
     names.into_iter().collect()
 }
 
-/// What of the Nodes decides who is in the pools, as a number: who may join and who may stay. From pools of interfaces, those who do not
-/// belong have to be taken out by name.
+/// Returns a hash of the facts about Nodes that determine the members of the pools: which Nodes may join and which may
+/// remain.
+///
+/// With pools of interfaces, the hash includes Nodes that do not belong in a pool, because they must be removed by name.
 pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &LoadBalancerSettings) -> u64 {
     let mut hasher = DefaultHasher::new();
     let belongs = |node: &&Arc<Node>| nodes::pool_node(node, settings).belongs(settings);
     nodes.iter().filter(belongs).for_each(|node| node::name(node).hash(&mut hasher));
     let by_address = settings.pool_type == BackendPoolType::NodeIp;
     for node in all_nodes.iter().filter(|node| !by_address || belongs(node)) {
-        // Readiness moves no Node by itself: a Node that flaps causes no writes.
+        // Readiness alone moves no Node, so a flapping Node causes no writes.
         let known = PoolNode { is_ready: false, ..nodes::pool_node(node, settings) };
         (known, node::provider_id(node)).hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// See the module.
+/// Reader and writer for plans of pool members, with the memory of earlier writes.
 pub struct BackendPoolSyncer {
     compute: ArmClient,
     network: ArmClient,
@@ -92,14 +97,15 @@ pub struct BackendPoolSyncer {
     model_writer: ScaleSetModelWriter,
     member_writer: PoolMemberWriter,
     memory: Arc<Mutex<PoolMemory>>,
-    /// How often writes have ended.
+    /// Number of writes that have ended.
     ends: Watched<u64>,
-    /// Nodes that no entry took in the last plan, and Nodes whose machines were unknown.
+    /// Nodes that the last plan added to no pool, because no entry selects them or their machines were not found.
     reported: Mutex<BTreeSet<WaitingFor>>,
 }
 
 impl BackendPoolSyncer {
-    /// `batch_size`: `putVMSSVMBatchSize`; `migrate_api`: `enableMigrateToIPBasedBackendPoolAPI`.
+    /// Creates a syncer that has read nothing yet. `batch_size` is `putVMSSVMBatchSize`; `migrate_api` is
+    /// `enableMigrateToIPBasedBackendPoolAPI`.
     pub fn new(
         compute: ArmClient,
         network: ArmClient,
@@ -128,12 +134,12 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// A copy of what is remembered, to plan with.
+    /// Returns a copy of the memory of earlier writes, to plan with.
     pub fn memory(&self) -> PoolMemory {
         self.memory.lock().clone()
     }
 
-    /// An input without Nodes.
+    /// Returns the input of a plan without Nodes.
     pub fn input<'a>(&'a self, reads: &'a PoolReads, memory: &'a PoolMemory, local: &'a LocalPools) -> PoolInput<'a> {
         PoolInput {
             hosts: None,
@@ -149,22 +155,23 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Records that the changes of a plan are in flight, and returns its number. No other plan may be made between it and this call.
+    /// Records that the changes of a plan are in flight, and returns the number of the round. Do not make another plan
+    /// between `plan` and this call.
     pub fn begin(&self, plan: &PoolPlan) -> u64 {
         self.memory.lock().begin(&plan.changes, &plan.blocked, Instant::now())
     }
 
-    /// Records that writes of a plan have ended. Returns whether another plan has to follow them.
+    /// Records that writes of a plan have ended. Returns `true` if another plan must follow.
     pub fn end(&self, round: u64, ends: &[PoolWriteEnd]) -> bool {
         let (now, mut memory) = (Instant::now(), self.memory.lock());
         let awaited = ends.iter().filter(|end| memory.end_write((round, &end.id), end.pause(), now)).count();
-        // Under the lock, so that a plan that has begun before knows that its memory is old.
+        // Updated under the lock, so that a plan that began earlier detects that its memory is outdated.
         self.ends.update(|ends| *ends += 1);
         drop(memory);
         awaited > 0
     }
 
-    /// Returns ends of those changes of a plan that are in flight, without a result.
+    /// Returns empty results for the changes of a plan that are in flight.
     pub fn unreported(&self, round: u64, plan: &PoolPlan) -> Vec<PoolWriteEnd> {
         let memory = self.memory.lock();
         let is_own = |change: &&PoolChange| memory.in_flight.get(&change.id).is_some_and(|write| write.round == round);
@@ -178,26 +185,27 @@ impl BackendPoolSyncer {
         changes.iter().any(|change| memory.in_flight.contains_key(&change.id))
     }
 
-    /// Returns how often writes have ended.
+    /// Returns the number of writes that have ended.
     pub fn ends(&self) -> u64 {
         self.ends.read(|ends| *ends)
     }
 
-    /// Waits until writes have ended more often than `before`, but not for long: a write that has not begun ends no other.
+    /// Waits until more than `before` writes have ended, but at most [`MODEL_WAIT`]: a write that has not begun yet must not
+    /// delay the caller.
     pub async fn wait_for_end(&self, before: u64) {
         let _ = timeout(MODEL_WAIT, self.ends.until(|ends| *ends > before)).await;
     }
 
-    /// The next plan lists scale sets anew.
+    /// Makes the next plan list the scale sets again.
     pub fn expire_models(&self) {
         self.model_writer.expire();
     }
 
-    /// Reads what a plan needs. A list of scale sets may be as old as `vmssCacheTTLInSeconds`.
+    /// Reads what a plan needs. A cached list of scale sets may be as old as `vmssCacheTTLInSeconds`.
     pub async fn read(&self, needs: &PoolNeeds, reads: &mut PoolReads, urgency: Urgency) {
         if !needs.machines.is_empty() {
             let queries: Vec<_> = needs.machines.values().cloned().collect();
-            let answers = self.inventory.look_up(&queries, Freshness::Cached).await;
+            let answers = self.inventory.lookup(&queries, Freshness::Cached).await;
             reads.machines.extend(queries.into_iter().map(|query| query.node_name).zip(answers));
         }
         if !needs.interfaces.is_empty() {
@@ -209,7 +217,7 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Records the memory of a plan of all members, and logs Nodes that join no pool, once.
+    /// Records the memory of a plan of all members, and logs each Node that joins no pool, once.
     pub fn remember(&self, plan: &PoolPlan) {
         let mut memory = self.memory.lock();
         memory.orphans.clone_from(&plan.orphans);
@@ -219,8 +227,9 @@ impl BackendPoolSyncer {
         reported.clone_from(&plan.waiting);
     }
 
-    /// Sends the changes of a plan: neighbors of one kind side by side, one kind after the other. `started`: when its reads began.
-    /// `ends`: gets the end of each write.
+    /// Sends the changes of a plan: adjacent changes of one kind concurrently, one kind after the other.
+    ///
+    /// `started` is the time when the plan's reads began; `ends` receives the end of each write.
     pub async fn write(
         &self,
         plan: &PoolPlan,
@@ -235,7 +244,7 @@ impl BackendPoolSyncer {
         let mut unmigrated = BTreeSet::new();
         let mut chunks = plan.changes.chunk_by(|one, next| is_same_kind(&one.kind, &next.kind)).peekable();
         let mut late_models = None;
-        // Instances follow their model, but not for long.
+        // Instances should be written after their model, but a slow model does not delay them beyond the limit.
         if let Some(models) = chunks.next_if(|changes| matches!(changes[0].kind, PoolChangeKind::Model(_))) {
             let mut written = Box::pin(self.model_writer.write(&arm, models, started, ends));
             late_models = timeout(MODEL_WAIT, &mut written).await.is_err().then_some(written);

@@ -1,8 +1,9 @@
-//! What is watched of the cluster only where there are several load balancers: endpoints of Services with pools of their own, and the labels of
+//! Watches that are needed only with several load balancers: endpoints of Services with separate pools, and the labels of
 //! Namespaces that an entry selects.
 //!
-//! In: informers that start on demand, and the settings. Out: the Nodes with endpoints of each Service and the labels, as plans take them, and a wait that
-//! ends when pools have to follow endpoints. One for the process: configurations come and go, what is watched stays.
+//! In: informers that start on demand, and the settings. Out: the Nodes with endpoints of each Service and the labels, in
+//! the form that plans need, and a wait that ends when pools must follow endpoints. The process has one instance, which
+//! outlives each configuration: started watches continue.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,14 +44,14 @@ use crate::{
     },
 };
 
-/// Longest that a Service waits for the first list, before the queue of the controller spaces the tries.
+/// Longest wait of a Service for the first list. After it, the controller's queue delays the retries.
 const FIRST_LIST: Duration = Duration::from_secs(10);
 
-/// Longest lists of a Service that are not refused.
+/// Lengths of the longest lists of a Service that are accepted.
 pub const SERVICE_LIST_LIMITS: ServiceListLimits =
     ServiceListLimits { source_ranges: annotations::MOST_RANGES, ports: MAX_PORTS };
 
-/// Which of them a configuration needs.
+/// Kinds of objects that a configuration needs to watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchedKinds {
     pub namespaces: bool,
@@ -58,14 +59,14 @@ pub struct WatchedKinds {
 }
 
 impl WatchedKinds {
-    /// Namespaces when some entry selects them, EndpointSlices when there are several load balancers.
+    /// Returns Namespaces if any entry selects them, and EndpointSlices if there are several load balancers.
     pub fn of(settings: &LoadBalancerSettings) -> Self {
         let selects = settings.entries.iter().any(|entry| entry.namespace_selector.is_some());
         Self { namespaces: selects, endpoint_slices: settings.has_entries() }
     }
 }
 
-/// Which labels decide where a Service is.
+/// Returns the labels that determine the load balancer of a Service.
 pub fn labels_read(settings: &LoadBalancerSettings) -> LabelsRead {
     let owned = |keys: BTreeSet<&str>| keys.into_iter().map(str::to_owned).collect();
     LabelsRead {
@@ -74,7 +75,7 @@ pub fn labels_read(settings: &LoadBalancerSettings) -> LabelsRead {
     }
 }
 
-/// Which labels of Nodes are looked at.
+/// Returns the labels of Nodes that a configuration reads.
 pub fn node_labels_read(config: &AzureConfig) -> BTreeSet<String> {
     let entries = entries::entries(config);
     let selected = entries::label_keys(&entries, |entry| entry.node_selector.as_ref());
@@ -93,7 +94,7 @@ pub fn service_annotation_use(key: &str, service: Option<&Service>) -> Annotatio
     annotations::use_in(key, service)
 }
 
-/// See the module. Clones are the same.
+/// Watches of EndpointSlices and Namespaces. Clones share them.
 #[derive(Clone, Default)]
 pub struct ClusterWatches {
     inner: Arc<ClusterWatchState>,
@@ -109,7 +110,7 @@ struct ClusterWatchState {
 }
 
 impl ClusterWatches {
-    /// Begins to watch what the settings need and is not watched yet.
+    /// Starts the watches that the settings need and that are not running.
     pub fn demand(
         &self,
         settings: &LoadBalancerSettings,
@@ -139,13 +140,13 @@ impl ClusterWatches {
         self.inner.changed.notify_one();
     }
 
-    /// Waits for the first lists: without them Services would be placed, and pools filled, as if the cluster were empty.
+    /// Waits for the first lists. Before them, Services would be assigned and pools filled as if the cluster were empty.
     pub async fn synced(&self) -> CloudResult<()> {
         first_list("EndpointSlices", self.inner.slices.get()).await?;
         first_list("Namespaces", self.inner.namespaces.get()).await
     }
 
-    /// Labels of all Namespaces; `None`: nobody needs them.
+    /// Returns the labels of all Namespaces; `None` if no entry needs them.
     pub fn namespace_labels(&self) -> Option<BTreeMap<String, LabelMap>> {
         let namespaces = self.inner.namespaces.get()?.list();
         let labels = namespaces.into_iter().map(|namespace| {
@@ -155,13 +156,14 @@ impl ClusterWatches {
         Some(labels.collect())
     }
 
-    /// Returns the labels of one Namespace with these keys; `None` if it is not known.
+    /// Returns the labels of one Namespace with these keys; `None` if it is not in the store.
     pub fn labels_of_namespace(&self, name: &str, keys: &BTreeSet<&str>) -> Option<LabelMap> {
         let namespace = self.inner.namespaces.get()?.get(&ObjectKey::cluster(name))?;
         Some(with_keys(namespace.metadata.labels.as_ref(), keys))
     }
 
-    /// The pools that these Services, which have to be all, have for themselves, and a number that counts up with each change of who is in them.
+    /// Returns the separate pools of these Services, and a number that grows with each change of the members. `services`
+    /// must have all Services.
     pub fn local_pools<'a>(&self, services: impl Iterator<Item = &'a ServiceSpec> + Clone) -> (LocalPools, u64) {
         let is_listed = self.inner.slices.get().is_some_and(|slices| slices.status().synced);
         if !is_listed {
@@ -173,12 +175,12 @@ impl ClusterWatches {
         (LocalPools::new(services, &nodes), index.publications())
     }
 
-    /// The number that [`ClusterWatches::local_pools`] would answer now, as far as nobody new asks.
+    /// Returns the number that [`ClusterWatches::local_pools`] would return now for the same Services.
     pub fn publications(&self) -> u64 {
         self.inner.index.lock().publications()
     }
 
-    /// Resolves when changes of endpoints have gathered for the interval and pools have to follow.
+    /// Waits until changes of endpoints have accumulated for the interval and pools must follow.
     pub async fn endpoints_moved(&self) {
         loop {
             let interval = *self.inner.interval.lock();

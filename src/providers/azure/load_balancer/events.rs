@@ -1,8 +1,8 @@
-//! Every event of load balancing on Azure, as a named function. Pure.
+//! Events of load balancing on Azure, each as a named function. Pure.
 //!
-//! In: the Service and what happened. Out: a [`RecordedEvent`] for the recorder, which aggregates. Reasons are upstream's
-//! where upstream has the event (`az.Event` in `pkg/provider`). That an ensure or delete as a whole failed is told by the
-//! service controller.
+//! In: the Service and the cause. Out: a [`RecordedEvent`] for the recorder, which aggregates. Reasons are upstream's where
+//! upstream has the event (`az.Event` in `pkg/provider`). The service controller reports the failure of a whole ensure or
+//! delete.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 
@@ -24,13 +24,13 @@ use crate::{
 /// Source component of the events, as upstream.
 pub const COMPONENT: &str = "azure-cloud-provider";
 
-/// Reason of the event about a public IP that stays as it is. Only this program has it.
+/// Reason of the event about a public IP that is kept unchanged. Only this program has it.
 const KEPT_PUBLIC_IP: &str = "KeptPublicIPAddress";
 
 /// Reason of the event about more rules at network interfaces than Azure documents. Only this program has it.
 const TOO_MANY_INTERFACE_RULES: &str = "TooManyInterfaceRules";
 
-/// Reasons of events about what somebody else changed. Only this program has them.
+/// Reasons of events about changes by another writer. Only this program has them.
 const DRIFTED: &str = "LoadBalancerDrifted";
 const REPAIR_DELAYED: &str = "LoadBalancerRepairDelayed";
 
@@ -39,14 +39,14 @@ const KEPT_PRIVATE_LINK: &str = "KeptPrivateLinkService";
 const PRIVATE_LINK_NAME_TAKEN: &str = "PrivateLinkServiceNameTaken";
 const PRIVATE_ENDPOINTS_DISCONNECTED: &str = "PrivateEndpointsDisconnected";
 
-/// Reason of the event about addresses that a process that begins will not know. Only this program has it.
+/// Reason of the event about addresses that a new process will not know. Only this program has it.
 const ADDRESSES_NOT_RECORDED: &str = "AddressesNotRecorded";
 
 /// Reason of the event about a Node that claims another Node's machine. Only this program has it.
 const PROVIDER_ID_CONFLICT: &str = "ProviderIDConflict";
-/// Longest part of a value in a message.
+/// Largest number of characters of a value in a message.
 const SHOWN_VALUE: usize = 64;
-/// Reason of the event about a family without members, as the service controller's about a Service without Nodes.
+/// Reason of the event about a family without members. The service controller uses it for a Service without Nodes.
 const UNAVAILABLE: &str = "UnAvailableLoadBalancer";
 
 const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
@@ -55,7 +55,7 @@ const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
 
 macro_rules! calls {
     ($($(#[$doc:meta])* $call:ident $reason:literal $when:literal;)*) => {
-        /// A request to ARM whose failure is an event of its own.
+        /// Request to ARM whose failure has an event of its own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ArmCallKind {
             $($(#[$doc])* $call,)*
@@ -71,7 +71,7 @@ macro_rules! calls {
             }
         }
 
-        /// Every event, for the reference page.
+        /// Descriptions of all events, for the reference page.
         pub const EVENTS: &[EventDescription] = &[
             $(warning($reason, $when),)*
             warning(UNAVAILABLE, "No Node has an address of one of the Service's address families, so that the load balancer's address of this family reaches nothing."),
@@ -100,12 +100,12 @@ macro_rules! calls {
 calls! {
     ListLoadBalancers "ListLoadBalancers" "The load balancers could not be listed.";
     DeleteLoadBalancer "DeleteLoadBalancer" "An unused load balancer could not be deleted.";
-    /// A public IP is made or changed.
+    /// Creates or changes a public IP.
     CreateOrUpdatePublicIp "CreateOrUpdatePublicIPAddress" "A public IP could not be created or changed.";
     DeletePublicIp "DeletePublicIPAddress" "An unused public IP could not be deleted.";
-    /// A network interface joins or leaves a pool.
+    /// Adds a network interface to a pool, or removes it.
     CreateOrUpdateInterface "CreateOrUpdateInterface" "A network interface could not be added to or removed from a back-end pool.";
-    /// Members of a pool that one Service has for itself.
+    /// Changes the members of a pool that only one Service uses.
     UpdateBackendPool "LoadBalancerBackendPoolUpdateFailed" "The Service's own back-end pool could not be brought to the Nodes with its endpoints; it is tried again.";
 }
 
@@ -124,12 +124,13 @@ pub fn provider_id_conflict(node: &Node, owner: &str) -> RecordedEvent {
     RecordedEvent { about: object_reference(node), type_: EventType::Warning, reason: PROVIDER_ID_CONFLICT, message }
 }
 
-/// A request to ARM failed on behalf of the Service. Record it once for each error, not for each try.
+/// Returns the event of a failed request to ARM on behalf of the Service. Record it once for each error, not for each
+/// attempt.
 pub fn call_failed(service: &Service, call: ArmCallKind, error: &ArmError) -> RecordedEvent {
     event(service, call.reason(), explain(error).message)
 }
 
-/// No Node has an address of this family of the Service.
+/// Returns the event of a Service for whose address family no Node has an address.
 pub fn no_nodes_of_family(service: &Service, family: IpFamily) -> RecordedEvent {
     let name = match family {
         IpFamily::V4 => "IPv4",
@@ -142,7 +143,7 @@ pub fn no_nodes_of_family(service: &Service, family: IpFamily) -> RecordedEvent 
     event(service, UNAVAILABLE, message)
 }
 
-/// A front end is kept because something else refers to it.
+/// Returns the event of a frontend that is kept, because another resource refers to it or because it is the last one.
 pub fn kept_frontend(service: &Service, kept: &RetainedFrontend) -> RecordedEvent {
     if kept.uses.is_empty() {
         let message = format!(
@@ -157,12 +158,12 @@ pub fn kept_frontend(service: &Service, kept: &RetainedFrontend) -> RecordedEven
     event(service, DELETING_FRONTEND, message)
 }
 
-/// The Service brought the rules at network interfaces over Azure's documented limit.
+/// Returns the event of a Service whose rules exceed Azure's documented limit of rules at network interfaces.
 pub fn crowded_interfaces(service: &Service, message: &str) -> RecordedEvent {
     event(service, TOO_MANY_INTERFACE_RULES, message.to_owned())
 }
 
-/// The record of security rules has no room for some addresses of the Service, or for the rules that lead to them.
+/// Returns the event of a Service for whose addresses, or rules that lead to them, the record of security rules has no room.
 pub fn addresses_not_recorded(service: &Service) -> RecordedEvent {
     let message = format!(
         "the ConfigMap kube-system/{CONFIG_MAP} has no room for all additional and former addresses of the Service: those that it \
@@ -171,26 +172,28 @@ pub fn addresses_not_recorded(service: &Service) -> RecordedEvent {
     event(service, ADDRESSES_NOT_RECORDED, message)
 }
 
-/// A public IP is not deleted, or not changed, and why.
+/// Returns the event of a public IP that is not deleted or not changed, with the reasons.
 pub fn kept_public_ip(service: &Service, kept: &PublicIpRelease) -> RecordedEvent {
     let state = if kept.is_notice { "" } else { " is kept unchanged" };
     event(service, KEPT_PUBLIC_IP, format!("public IP {}{state}: {}", kept.id, kept.reasons.join("; ")))
 }
 
-/// The Service goes, and the resource group of its public IP cannot be read. It never had an address, as far as is known.
+/// Returns the event of a deleted Service whose public IP may remain, because its resource group cannot be read.
+///
+/// As far as is known, the Service never had an address.
 pub fn public_ip_maybe_left(service: &Service, id: &ResourceId, error: &ArmError) -> RecordedEvent {
     let message =
         format!("public IP {id} is not deleted because its resource group cannot be read: {}", explain(error).message);
     event(service, KEPT_PUBLIC_IP, message)
 }
 
-/// A private link service is about to be deleted with its connections.
+/// Returns the event of a private link service with connections that is about to be deleted.
 pub fn connections_cut(service: &Service, gone: &PrivateLinkDeletion) -> RecordedEvent {
     let message = format!("private link service {} is deleted: {}", gone.id, gone.reasons.join("; "));
     event(service, PRIVATE_ENDPOINTS_DISCONNECTED, message)
 }
 
-/// What a user should know of a private link service.
+/// Returns the event of a private link service that is kept or left alone.
 pub fn private_link_notice(service: &Service, notice: &PrivateLinkNotice) -> RecordedEvent {
     match notice {
         PrivateLinkNotice::LeftBehind(id) => {
@@ -208,17 +211,17 @@ pub fn private_link_notice(service: &Service, notice: &PrivateLinkNotice) -> Rec
     }
 }
 
-/// Somebody else changed something of the Service.
+/// Returns the event of a change by another writer; `what` is the message.
 pub fn drifted(service: &Service, what: &str) -> RecordedEvent {
     event(service, DRIFTED, what.to_owned())
 }
 
-/// They change it again and again.
+/// Returns the event of repeated changes by another writer; `what` is the message.
 pub fn repair_delayed(service: &Service, what: &str) -> RecordedEvent {
     event(service, REPAIR_DELAYED, what.to_owned())
 }
 
-/// Something about the Service is probably not meant. To be recorded when it is ensured.
+/// Returns the event of a setting of the Service that is probably a mistake. It is recorded when the Service is ensured.
 pub fn spec_warning(service: &Service, warning: &ServiceWarning) -> RecordedEvent {
     event(service, warning.reason, format!("{}: {}", warning.field, warning.message))
 }

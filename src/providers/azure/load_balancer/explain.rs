@@ -1,6 +1,6 @@
-//! What ARM refused, in words that an operator can act on, and what the caller does next. Pure.
+//! Explanations of ARM's errors for operators, and the caller's reaction to each error. Pure.
 //!
-//! In: an [`ArmError`], what was being done, the Services that took part. Out: a short reason and a message that says what to fix
+//! In: an [`ArmError`], the failed operation, the Services in it. Out: a short reason and a message that says what to fix
 //! ([`explain`]); a [`CloudError`] for the service controller ([`cloud_error`]); the Services whose parts the message names
 //! ([`named_services`]). [`CODES`] is the table of codes.
 
@@ -19,16 +19,16 @@ use crate::{
 pub use blame::{is_interface_limit, named_services, suspected_services, unprovisioned_public_ip};
 pub use reference::reference_page;
 
-/// An error for people.
+/// Explanation of an error for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorExplanation {
-    /// One CamelCase word: the name of a row of [`CODES`], or of the error's class.
+    /// CamelCase word: the reason in a row of [`CODES`], or the name of the error's class.
     pub reason: &'static str,
-    /// What was asked, ARM's words, what to fix, and the correlation id.
+    /// The request, ARM's message, the remedy, and the correlation id.
     pub message: String,
 }
 
-/// What a Service in `namespace` waits for, with the time.
+/// Returns the reason why Services in `namespace` wait, with a time; `None` if that time cannot be represented.
 pub fn delay(delay: &RequestDelay, namespace: &str, clock: Clock) -> Option<String> {
     const FORMAT: &str = "%Y-%m-%dT%H:%M:%SZ";
     let RequestDelay { quota, subscription, until, share_since } = delay;
@@ -46,7 +46,7 @@ pub fn delay(delay: &RequestDelay, namespace: &str, clock: Clock) -> Option<Stri
     ))
 }
 
-/// What the error means. The message begins with the resource that was asked for.
+/// Explains an error. The message begins with the request.
 pub fn explain(error: &ArmError) -> ErrorExplanation {
     let (reason, fix) = error.entry().map_or_else(|| of_class(error.class), |row| (row.reason, Some(row.fix)));
     let mut message = format!("{}: ", error.request);
@@ -68,7 +68,7 @@ pub fn explain(error: &ArmError) -> ErrorExplanation {
     ErrorExplanation { reason, message }
 }
 
-/// Reason and advice where the code says nothing special.
+/// Returns reason and remedy of an error whose code is not in [`CODES`].
 fn of_class(class: ArmErrorClass) -> (&'static str, Option<&'static str>) {
     match class {
         ArmErrorClass::NotFound => ("ResourceNotFound", None),
@@ -93,9 +93,12 @@ fn of_class(class: ArmErrorClass) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// The error for the service controller, in whose event and condition the message appears. `doing`: "create public IP x". The next
-/// move is that of the class, but for codes that the table knows better: what a user or operator has to mend is retried slowly,
-/// what mends itself soon. A public IP that is not provisioned may stay so: it is waited for with growing pauses.
+/// Returns the error for the service controller, whose event and condition show the message. `doing` is the operation, such
+/// as "create public IP x".
+///
+/// The row of the code in [`CODES`] determines the retry, else the error's class does. An error that a user or operator must
+/// fix is retried slowly; an error that is expected to pass is retried soon. A public IP may remain unprovisioned, so it is
+/// retried with increasing delays.
 pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
     let ErrorExplanation { reason, message } = explain(&error);
     let message = format!("{reason}: {doing}: {message}");
@@ -104,14 +107,15 @@ pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
     match (CloudError::from(error), next) {
         (CloudError::NotLeader(_), _) => CloudError::NotLeader(message),
         (CloudError::RetryAfter { after, .. }, _) if is_brief => CloudError::RetryAfter { after, message },
-        (_, Some(ErrorRecovery::Mend)) => CloudError::Invalid(message),
+        (_, Some(ErrorRecovery::Fix)) => CloudError::Invalid(message),
         (_, Some(ErrorRecovery::Retry)) => CloudError::Failed(message),
         (CloudError::Invalid(_), None) => CloudError::Invalid(message),
         _ => CloudError::Failed(message),
     }
 }
 
-/// Returns what to do about an error of [`cloud_error`] whose code the table explains: its message begins with the reason of the row.
+/// Returns the remedy for an error of [`cloud_error`] whose code is in the table. The message of such an error begins with
+/// the reason of the row.
 pub fn advice(error: &CloudError) -> Option<&'static str> {
     let message = error.to_string();
     let (reason, _) = message.split_once(": ")?;

@@ -1,10 +1,12 @@
 //! The lease that keeps other components from changing load balancers at the same time.
 //!
-//! In: a client. Out: a [`LeaseGuard`] for each piece of work. The first one acquires the lease, others share it, and it is
-//! given up when the last one is dropped; without work nothing is sent. `plan` decides, a task does. When the lease is lost meanwhile, the
-//! [`LeaseFence`] refuses all writes, and the lease is acquired again only after all guards were dropped. Upstream
-//! (`pkg/provider/azure_lock.go`) takes it for every Service anew, whatever the configuration; the AKS resource provider
-//! and a Go controller during a hand-over respect it.
+//! In: a client. Out: a [`LeaseGuard`] for each operation. The first operation acquires the lease, concurrent operations
+//! share it, and it is released when the last guard is dropped. No request is sent while no operation needs the lease.
+//! `plan` decides, and a task acts.
+//!
+//! When the lease is lost during an operation, the [`LeaseFence`] refuses all writes, and the lease is acquired again only
+//! after all guards were dropped. Upstream (`pkg/provider/azure_lock.go`) acquires the lease once per Service, in every
+//! configuration. The AKS resource provider and a Go controller during a migration respect it.
 
 mod fence;
 pub mod plan;
@@ -26,45 +28,46 @@ use crate::{
     runtime::{clock::Clock, leader_election::Leadership, patch::ApiError, shutdown::Shutdown},
 };
 
-/// How often a lease that is held is renewed.
+/// Interval at which a held lease is renewed.
 const RENEW_PERIOD: Duration = Duration::from_secs(300);
-/// How soon after a renewal that failed.
+/// Delay after a failed renewal.
 const RENEW_RETRY_PERIOD: Duration = Duration::from_secs(30);
-/// When to look again while somebody else holds it, at the latest.
+/// Longest delay of a retry while another component holds the lease.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
-/// Limit of one request.
+/// Timeout of one request to the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is read anew because somebody wrote in between.
+/// Largest number of reads of the lease when other writers change it in between.
 const ATTEMPTS: usize = 5;
 
 type LeaseGuardResult = CloudResult<LeaseGuard>;
 
-/// The lease is held as long as this lives.
+/// Guard that keeps the lease held until it is dropped.
 #[derive(Debug)]
 pub struct LeaseGuard {
     epoch: u64,
     fence: LeaseFence,
-    /// Its sender is counted, never used.
+    /// Sender that is only counted, never used.
     _alive: mpsc::Sender<Infallible>,
 }
 
 impl LeaseGuard {
-    /// Grows whenever somebody else held the lease in between. What was read from Azure in an earlier epoch must be read again.
+    /// Returns a number that grows whenever another component has held the lease. Data that was read from Azure in an
+    /// earlier epoch must be read again.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Checks that the lease was not lost since.
+    /// Checks that the lease was not lost since this guard was created.
     ///
     /// # Errors
     ///
-    /// Fails if it was lost.
+    /// Fails if the lease was lost.
     pub fn check(&self) -> Result<(), LeaseLost> {
         self.fence.check()
     }
 }
 
-/// Hands out [`LeaseGuard`]s. Clones share one lease.
+/// Source of [`LeaseGuard`]s. Clones share one lease.
 #[derive(Debug, Clone)]
 pub struct ResourceLocker {
     requests: mpsc::UnboundedSender<oneshot::Sender<LeaseGuardResult>>,
@@ -72,8 +75,9 @@ pub struct ResourceLocker {
 }
 
 impl ResourceLocker {
-    /// A locker with its task, which ends when `shutdown` begins and nothing is held any more. A process that is killed leaves the
-    /// lease to expire; the next leader need not wait for that.
+    /// Creates a locker and starts its task, which ends when `shutdown` begins and no guard exists any more.
+    ///
+    /// When a process is killed, its lease expires; the next leader does not have to wait for the expiry.
     pub fn new(client: kube::Client, leadership: Leadership, clock: Clock, shutdown: &Shutdown) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
         let (api, fence) = (Api::namespaced(client, NAMESPACE), LeaseFence::new(clock));
@@ -91,12 +95,17 @@ impl ResourceLocker {
         Self { requests: asks, fence }
     }
 
-    /// Returns what refuses writes after the lease was lost.
+    /// Returns the fence that refuses writes after the lease was lost.
     pub fn fence(&self) -> LeaseFence {
         self.fence.clone()
     }
 
-    /// The lease. [`CloudError::RetryAfter`] while somebody else holds it, [`CloudError::NotLeader`] when this process may not work.
+    /// Acquires or shares the lease.
+    ///
+    /// # Errors
+    ///
+    /// [`CloudError::RetryAfter`] while another component holds the lease, [`CloudError::NotLeader`] when this process may
+    /// not write.
     pub async fn hold(&self) -> CloudResult<LeaseGuard> {
         let (answer, answered) = oneshot::channel();
         let stopped = || CloudError::NotLeader("the process is stopping".to_owned());
@@ -110,9 +119,9 @@ struct ResourceLockerTask {
     leadership: Leadership,
     clock: Clock,
     requests: mpsc::UnboundedReceiver<oneshot::Sender<LeaseGuardResult>>,
-    /// As this process last wrote it; `None`: to be read.
+    /// Lease as this process last wrote it; `None`: the lease must be read.
     lease: Option<Lease>,
-    /// Version that this process last wrote.
+    /// Resource version that this process last wrote.
     own_version: Option<String>,
     epoch: u64,
     fence: LeaseFence,
@@ -140,12 +149,12 @@ impl ResourceLockerTask {
         }
     }
 
-    /// Who else has asked by now.
+    /// Returns the other requests that are queued.
     fn queued_requests(&mut self) -> Vec<oneshot::Sender<LeaseGuardResult>> {
         std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
 
-    /// Shares the lease until no guard is left. Hands out no more guards once it is lost.
+    /// Shares the lease until no guard remains. Refuses further guards once the lease is lost.
     async fn serve(&mut self, waiting: Vec<oneshot::Sender<LeaseGuardResult>>) {
         let mut renew_at = self.clock.now() + RENEW_PERIOD;
         let (mut alive, mut ended) = mpsc::channel(1);
@@ -177,7 +186,7 @@ impl ResourceLockerTask {
         }
     }
 
-    /// Whoever does not wait any more drops it at once.
+    /// Sends a guard. If the requester no longer waits, the guard is dropped here.
     fn grant(&self, request: oneshot::Sender<LeaseGuardResult>, alive: &mpsc::Sender<Infallible>) {
         drop(request.send(Ok(LeaseGuard { epoch: self.epoch, fence: self.fence.clone(), _alive: alive.clone() })));
     }
@@ -202,7 +211,7 @@ impl ResourceLockerTask {
                     self.remember(lease);
                     return Ok(());
                 }
-                // Somebody wrote in between: read it again.
+                // Another writer changed the lease in between: read it again.
                 Err(ApiError::Conflict(_) | ApiError::NotFound(_)) => {}
                 Err(error) => return Err(not_locked(&error)),
             }
@@ -210,7 +219,7 @@ impl ResourceLockerTask {
         Err(CloudError::failed(format!("{NAMESPACE}/{NAME}: lease modified concurrently; gave up")))
     }
 
-    /// When to renew again; `None`: the lease is lost.
+    /// Renews the lease, and returns the time of the next renewal; `None` if the lease is lost.
     async fn renew(&mut self) -> Option<Instant> {
         let held = self.lease.clone()?;
         let error = match self.replace(&plan::renewed(&held, self.clock.wall())).await {
@@ -233,11 +242,12 @@ impl ResourceLockerTask {
         expires.map(|_| self.clock.now() + RENEW_RETRY_PERIOD)
     }
 
-    /// Failing is harmless: the lease expires, and this program may take it at any time.
+    /// Releases the lease. A failure is harmless, because the lease expires and this program may take its own lease at any
+    /// time.
     async fn release(&mut self) {
         let Some(held) = self.lease.take() else { return };
         let mut result = self.replace(&plan::released(&held)).await;
-        // Not when this process does not lead any more: then it may be the next leader who wrote.
+        // If this process no longer leads, the conflicting write may be that of the next leader.
         if matches!(result, Err(ApiError::Conflict(_))) && self.leadership.is_leading() {
             match self.read().await {
                 Ok(Some(lease)) if plan::is_ours(&lease) => result = self.replace(&plan::released(&lease)).await,
@@ -271,7 +281,7 @@ impl ResourceLockerTask {
         self.with_timeout(self.api.get_opt(NAME)).await
     }
 
-    /// Refused when somebody wrote since `lease` was read.
+    /// Replaces the lease; fails with a conflict if another component wrote since `lease` was read.
     async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
         self.with_timeout(self.api.replace(NAME, &PostParams::default(), lease)).await
     }

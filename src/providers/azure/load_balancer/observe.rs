@@ -1,17 +1,20 @@
-//! The only reader of the network documents: load balancers, public IPs, the security group, subnets.
+//! The only reader of the network documents: load balancers, public IPs, the network security group, subnets.
 //!
-//! In: what a look needs. Out: [`ObservedNetwork`], as young as the configuration asks, with as few requests as that takes.
+//! In: the documents that a query needs. Out: [`ObservedNetwork`], within the configured cache lifetimes, with as few
+//! requests as possible.
+//!
 //!
 //! ```text
 //! observe ─► network_cache (what is due?) ─► fetch ◄── ARM
 //!                  ▲  record, write_back        │
 //!                  └────────────────────────────┘
 //! ```
-//! Reads run in tasks of their own and are shared by all who wait for the same. What the writer (`super::apply`) was answered comes in
-//! here, so that nothing is read that a write has shown. Everything but [`NetworkObserver`] and `fetch` is pure.
+//! Reads run in separate tasks and are shared by all callers that wait for the same document. The writer (`super::apply`)
+//! passes ARM's responses to the observer, so no read repeats the result of a write. Everything but [`NetworkObserver`] and
+//! `fetch` is pure.
 //!
-//! Absent is a fact about one thing: `fetch` says what proves it, `network_cache` reads again by itself what a list should have shown, and
-//! `denials` remembers which resource groups and subnets may not be read.
+//! Absence is a fact about a single resource. `fetch` decides what proves it; `network_cache` requests a read of each
+//! document that a list should have shown; `denials` records which resource groups and subnets may not be read.
 
 mod denials;
 mod documents;
@@ -57,23 +60,24 @@ use tokio::time::{Instant, timeout};
 
 /// Longest wait for a read that only some Services name, after the reads that every plan needs have ended.
 ///
-/// ARM responds to nearly all reads within it, and a resource group that does not respond delays all other Services no longer.
+/// ARM responds to nearly all reads within this time, and a resource group that does not respond delays no other Service any
+/// longer.
 const MAX_NAMED_DELAY: Duration = Duration::from_secs(1);
 
 type SharedRead = SharedTask<ArmResult<()>>;
 
-/// Read in flight, for all who wait for it.
+/// Read in flight, shared by all callers that wait for it.
 #[derive(Clone)]
 struct ReadInFlight {
     task: SharedRead,
-    /// Whether a look went on without it. No later look waits for it then.
+    /// Whether a caller continued without this read. Later callers do not wait for it.
     is_overdue: bool,
 }
 
-/// What is known of the network, and how to learn the rest.
+/// Reader of network documents, with its cache and the reads in flight.
 pub struct NetworkObserver {
     client: ArmClient,
-    /// For private link services, which are in the subscription of the machines.
+    /// Client for private link services, which are in the subscription of the machines.
     compute: ArmClient,
     settings: Arc<LoadBalancerSettings>,
     clock: Clock,
@@ -87,8 +91,11 @@ struct ObserverState {
 }
 
 impl ObserverState {
-    /// Records the result at `now` of a read of `what` that began at `since` and `at`. That there is no such group is an error for those
-    /// who name it.
+    /// Records the result of a read of `what` that began at `since` and `at`, and ended at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the read failed, or if the resource group does not exist.
     fn record(
         &mut self,
         what: NetworkCacheKey,
@@ -108,7 +115,7 @@ impl ObserverState {
         };
         let denied = cause.as_ref().and_then(DenialCause::error).cloned();
         match cause {
-            // A subnet that does not exist is refused to those who need it, also the configured one.
+            // A missing subnet is denied to the Services that need it, even if it is the configured subnet.
             Some(cause) if denied.is_none() || what.is_service_specific(settings) => {
                 self.denials.record_failure(&what, cause, now);
             }
@@ -124,8 +131,9 @@ impl ObserverState {
         denied.map_or(Ok(()), Err)
     }
 
-    /// Takes from `query` what was denied recently, and adds the reasons to `unread`. A subnet that does not exist is no error, as when it
-    /// has just been read.
+    /// Removes the keys from `query` that were denied recently, and adds the reasons to `unread`.
+    ///
+    /// A subnet that does not exist is no error, as after a read.
     fn leave_out_denied(&self, query: &mut NetworkQuery, unread: &mut Vec<NetworkReadFailure>, now: Instant) {
         for what in query.named_keys() {
             let Some(cause) = self.denials.of(&what, now) else { continue };
@@ -136,7 +144,8 @@ impl ObserverState {
 }
 
 impl NetworkObserver {
-    /// An observer that knows nothing yet. The clients: for the subscription of the network, and for that of the machines.
+    /// Creates an observer with an empty cache. The clients are for the subscription of the network, and for that of the
+    /// machines.
     pub fn new(
         (client, compute): (ArmClient, ArmClient),
         settings: Arc<LoadBalancerSettings>,
@@ -148,14 +157,17 @@ impl NetworkObserver {
         Arc::new(Self { client, compute, settings, clock, state })
     }
 
-    /// What there is, after reading what is missing, doubted or older than its lifetime. Callers at the same time share reads. The same
-    /// `Arc` as before when nothing has changed.
+    /// Returns the observed state, after reads of documents that are missing, invalidated or expired.
     ///
-    /// A security group or subnet of which ARM says that it does not exist counts as absent. An error about a resource that `query` names is
-    /// returned next to the rest, because it concerns only the Services that need the resource; any other error is the result. That a resource
-    /// group or subnet may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and
-    /// reads only what failed. A read that only some Services name and that does not end in time ([`MAX_NAMED_DELAY`]) is such an error, too.
-    /// It continues, and the next look uses its result.
+    /// Concurrent callers share reads. If nothing has changed, the result is the same `Arc` as before.
+    ///
+    /// A network security group or subnet counts as absent if ARM says that it does not exist. An error about a resource
+    /// that `query` names is returned next to the rest, because it concerns only the Services that need the resource; any
+    /// other error is the result. Denied or missing resource groups and subnets are remembered for minutes. After any other
+    /// error, the next call retries, and reads only what failed.
+    ///
+    /// A read that only some Services name and that does not end in time ([`MAX_NAMED_DELAY`]) is also an error about a
+    /// named resource. The read continues, and the next call uses its result.
     pub async fn observe(
         self: &Arc<Self>,
         query: &NetworkQuery,
@@ -163,7 +175,7 @@ impl NetworkObserver {
     ) -> ArmResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
         let asked = self.lock().cache.next_sequence();
         let (mut query, mut unread) = (query.clone(), Vec::new());
-        // Ends: each round settles what was due, or takes what failed or is overdue from the query.
+        // The loop ends: each round completes the due reads, or removes failed and overdue keys from the query.
         loop {
             let reads: Vec<_> = {
                 let (mut state, now) = (self.lock(), self.clock.now());
@@ -200,33 +212,35 @@ impl NetworkObserver {
         results.into_iter().filter_map(failure).collect()
     }
 
-    /// Records that a look continues without the read of `what`, and returns the error of those who name it.
+    /// Marks the read of `what` as overdue, and returns the error for the Services that name it.
     fn go_on_without(&self, what: &NetworkCacheKey) -> ArmError {
         if let Some(read) = self.lock().reads.get_mut(what) {
             read.is_overdue = true;
         }
-        // The caller comes back after a few seconds, and not with backoff: then the result is known, or soon.
+        // This class makes the caller retry after a few seconds without backoff. By then the result is probably cached.
         let message = "ARM has not answered yet; the read goes on";
         read_error(ArmErrorClass::Busy, fetch::request_line(&self.settings, what), message)
     }
 
-    /// What could not be read for a reason that lasts. Each concerns only those who name it.
+    /// Returns keys that could not be read for a lasting reason. Each concerns only the Services that name it.
     pub fn denied(&self) -> BTreeSet<NetworkCacheKey> {
         self.lock().denials.keys().cloned().collect()
     }
 
-    /// Returns how long a Service of `namespace` waits for one of `keys` that does not exist; `None`: none is known to be missing.
+    /// Returns how long a Service of `namespace` waits for one of `keys` that does not exist; `None`: none is known to be
+    /// missing.
     pub fn pause_of(&self, keys: &[NetworkCacheKey], namespace: &str) -> Option<Duration> {
         self.lock().denials.pause_of(keys, namespace, self.clock.now())
     }
 
-    /// What is known now, without any request; empty before the first look.
+    /// Returns the cached state without any request; empty before the first read.
     pub fn cached(&self) -> Arc<ObservedNetwork> {
         self.lock().cache.observed()
     }
 
-    /// Returns the addresses of a Service, as far as is known without any request. Services that ask about the same version of the
-    /// documents share its index.
+    /// Returns the addresses of a Service according to the cache, without any request.
+    ///
+    /// Calls for Services that use the same version of the documents share its index.
     pub fn cached_status(&self, spec: &ServiceSpec) -> Vec<IpAddr> {
         let (observed, tables) = {
             let state = self.lock();
@@ -235,13 +249,15 @@ impl NetworkObserver {
         PlanIndex::with_tables(&observed, tables).status(spec, &self.settings)
     }
 
-    /// What is known of this may be wrong: the next look that needs it reads it again, and nothing planned before is written.
+    /// Marks a cached document as possibly outdated: the next query that needs it reads it again, and writes planned earlier
+    /// are refused.
     pub fn invalidate(&self, what: NetworkCacheKey) {
         self.lock().cache.invalidate(what);
     }
 
-    /// What is known of public IPs without address that front ends have may be wrong: a process that ended had them made, and the list
-    /// that this one read showed them half-made.
+    /// Invalidates cached public IPs that are attached to frontends and have no address.
+    ///
+    /// A previous process may have ended while ARM was creating them, so the list of this process shows them incomplete.
     pub fn invalidate_public_ips_without_address(&self) {
         let mut state = self.lock();
         for id in effects::attached_without_address(&state.cache.observed()) {
@@ -249,7 +265,7 @@ impl NetworkObserver {
         }
     }
 
-    /// Changes what no document of the network has, such as [`ObservedNetwork::zones`], unless `is_known` finds it there.
+    /// Changes facts that are in no network document, such as [`ObservedNetwork::zones`], unless `is_known` finds them.
     pub fn update(&self, is_known: impl FnOnce(&ObservedNetwork) -> bool, change: impl FnOnce(&mut ObservedNetwork)) {
         self.lock().cache.update(is_known, change);
     }
@@ -258,7 +274,7 @@ impl NetworkObserver {
         self.state.lock()
     }
 
-    /// The read of `what` that is under way, or a new one.
+    /// Returns the read of `what` that is in flight, or starts one.
     fn join(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> ReadInFlight {
         let in_flight = state.reads.get(&what).cloned();
         let is_overdue = in_flight.as_ref().is_some_and(|read| read.is_overdue);
@@ -267,7 +283,7 @@ impl NetworkObserver {
         ReadInFlight { task, is_overdue }
     }
 
-    /// A new read, in a task of its own: whoever asked may go away without its being sent again.
+    /// Starts a read in a separate task, so that a caller that stops waiting does not cause another request.
     fn start(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
         let since = state.cache.begin_read();
         let client = if what.is_in_machines_subscription() { &self.compute } else { &self.client };
@@ -289,29 +305,29 @@ impl NetworkObserver {
     }
 }
 
-/// For the writer.
+/// Methods for the writer.
 impl NetworkObserver {
-    /// What is known of the document that a read of `what` shows.
+    /// Returns the cached version of the document that a read of `what` shows.
     pub(super) fn cached_version(&self, what: &NetworkCacheKey) -> CachedVersion {
         self.lock().cache.cached_version(what, self.clock.now())
     }
 
-    /// Returns a load balancer, public IP or another listed document, as far as it is known.
+    /// Returns a cached load balancer, public IP or other listed document.
     pub(super) fn document<D: ListedDocument>(&self, id: &ResourceId) -> Option<D> {
         self.lock().cache.document(id).cloned()
     }
 
-    /// What is known of a subnet of the virtual network.
+    /// Returns a cached subnet of the virtual network.
     pub(super) fn subnet(&self, name: &str) -> Option<Subnet> {
         self.lock().cache.observed().subnets.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// Returns `true` if the load balancer is known to exist.
+    /// Returns `true` if the load balancer is cached.
     pub(super) fn has_load_balancer(&self, id: &ResourceId) -> bool {
         self.lock().cache.document::<ArmLoadBalancer>(id).is_some()
     }
 
-    /// Returns `true` if the load balancer of a pool is known to have that pool.
+    /// Returns `true` if the cached load balancer of a pool has that pool.
     pub(super) fn has_pool(&self, pool: &ResourceId) -> bool {
         let state = self.lock();
         let document = pool.parent().and_then(|balancer| state.cache.document::<ArmLoadBalancer>(&balancer));
@@ -319,13 +335,13 @@ impl NetworkObserver {
         pools.any(|it| it.backend_address_pools.iter().flatten().any(|known| known.name_is(pool.name())))
     }
 
-    /// Reads this again now, whatever is under way.
+    /// Reads this document now, even if another read of it is in flight.
     pub(super) async fn refresh(self: &Arc<Self>, what: NetworkCacheKey, urgency: Urgency) -> ArmResult<()> {
         let flight = self.start(&mut self.lock(), what, urgency);
         flight.await
     }
 
-    /// A write of the document that a read of `what` shows is sent now.
+    /// Records that a write of the document that a read of `what` shows is about to be sent.
     pub(super) fn begin_write(self: &Arc<Self>, what: NetworkCacheKey) -> PendingWrite {
         let since = self.lock().cache.next_sequence();
         PendingWrite { observer: Arc::clone(self), key: what, since, has_ended: false }
@@ -336,7 +352,7 @@ impl NetworkObserver {
     }
 }
 
-/// A write under way. What it is about is doubtful when nobody says how it ended.
+/// Write in flight. Its document is invalidated if the value is dropped without a result.
 pub(super) struct PendingWrite {
     observer: Arc<NetworkObserver>,
     key: NetworkCacheKey,

@@ -1,7 +1,8 @@
-//! Upstream's metrics of the four calls about load balancers: one observation each, with what the Service makes use of.
+//! Upstream's metrics of the four calls about load balancers: one observation per call, labeled with the features that the
+//! Service uses.
 //!
-//! In: the call, the Service and the work. Out: the work's result, and `provider_reconcile_*`. All labels but the name are yes or no, so
-//! that users cannot make more than 256 series of each call. Upstream: `pkg/trace`.
+//! In: the call, the Service and the work. Out: the work's result, and `provider_reconcile_*`. All labels but the name are
+//! yes or no, so users cannot create more than 256 series per call. Upstream: `pkg/trace`.
 
 use std::{future::Future, pin::Pin};
 
@@ -30,7 +31,7 @@ impl LoadBalancerMethod {
         }
     }
 
-    /// In the order of the table of metrics. Upstream says nothing of the Service when it only looks.
+    /// Returns the labels in the order of the table of metrics. Upstream sets no feature labels for calls that only read.
     fn labels(self, service: &Service) -> [&'static str; 9] {
         let [tags, ranges, internal, source, additional, name, prefix, spec] = match self {
             Self::Get => [""; 8],
@@ -39,8 +40,10 @@ impl LoadBalancerMethod {
         [self.name(), tags, ranges, internal, source, additional, name, prefix, spec]
     }
 
-    /// Does `work` and counts it. One that is dropped before its end counts as failed. It comes boxed: all Services wait here at once,
-    /// and each future that it is handed through would hold room for it twice.
+    /// Runs `work` and records its duration and result. Work that is dropped before its end counts as failed.
+    ///
+    /// The future is boxed, because the calls of all Services wait here at once, and each function that passes an unboxed
+    /// future on would reserve space for it twice.
     pub(super) async fn observe<T, E>(
         self,
         metrics: &Metrics,
@@ -115,7 +118,7 @@ mod tests {
         let keys = [ALLOWED_SERVICE_TAGS.key, ALLOWED_IP_RANGES.key, INTERNAL.key, SOURCE_RANGES.key];
         let more = [ADDITIONAL_PUBLIC_IPS.key, PIP_NAME.key, PIP_PREFIX_ID.key];
         for (position, key) in keys.into_iter().chain(more).enumerate() {
-            // What it says does not matter.
+            // The value of the annotation does not matter.
             let labels = LoadBalancerMethod::Update.labels(&service(&[(key, "false")]));
             let given: Vec<usize> = (1..9).filter(|index| labels[*index] == "true").collect();
             assert_eq!((labels[0], given), ("UpdateLoadBalancer", vec![position + 1]), "{key}");

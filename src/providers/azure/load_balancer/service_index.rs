@@ -1,9 +1,10 @@
-//! Everybody whose parts are in the shared documents: the Services of the cluster with a load balancer of ours, those of other managers, what
-//! they ask for, and what is remembered of them.
+//! Index of all Services whose parts are in the shared documents, of this manager and of others, with their requests and the
+//! memory of their rules.
 //!
-//! In: the stores of Services and Nodes, and what has been written. Out: specs (read once per version of an object), the other Services
-//! for a plan, and a copy of what is remembered ([`RuleMemory`]). Only `with_memory` and `note_…` change that. It is lost with the
-//! process, but for the [`RuleRecords`] that are kept in the cluster; nothing is taken away that only lost memory could prove.
+//! In: the stores of Services and Nodes, and records of writes. Out: specs (parsed once per version of an object), the other
+//! Services for a plan, and a copy of the memory ([`RuleMemory`]). Only `with_memory` and `note_…` change the memory. The
+//! memory is lost when the process ends, except for the [`RuleRecords`] in the cluster. Nothing is removed that only lost
+//! memory could prove to be unneeded.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -30,8 +31,10 @@ use crate::runtime::store::{InformerStore, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Service};
 use parking_lot::Mutex;
 
-/// A version of a Service, and what it asks for once that has been read. Reading costs as much as a user wrote, so that it is done
-/// once, by whoever needs it first, and never while the lock is held.
+/// Version of a Service, with its parsed spec once it has been parsed.
+///
+/// The cost of parsing is linear in the user's input. A version is parsed once, by the first caller that needs it, and never
+/// under the lock.
 #[derive(Clone)]
 struct ServiceVersion {
     service: Arc<Service>,
@@ -40,14 +43,14 @@ struct ServiceVersion {
 
 #[derive(Default)]
 struct ServiceIndexState {
-    /// By key, the version that is or will be read.
+    /// Versions of Services by key; each is parsed on first use.
     versions: BTreeMap<ObjectKey, ServiceVersion>,
     memory: RuleMemory,
-    /// Ranges of the virtual network's subnets, or why they are not known; `None`: not read yet.
+    /// Ranges of the virtual network's subnets, or the reason why they cannot be read; `None`: not read yet.
     subnets: Option<Result<Vec<(IpNet, String)>, String>>,
 }
 
-/// See the module.
+/// Index of the Services, on the stores of the cluster.
 pub struct ServiceIndex {
     settings: Arc<LoadBalancerSettings>,
     services: InformerStore<Service>,
@@ -56,12 +59,12 @@ pub struct ServiceIndex {
 }
 
 impl ServiceIndex {
-    /// Over the cluster's stores.
+    /// Creates an index without memory on the cluster's stores.
     pub fn new(settings: Arc<LoadBalancerSettings>, services: InformerStore<Service>, nodes: InformerStore<Node>) -> Self {
         Self { settings, services, nodes, state: Mutex::default() }
     }
 
-    /// What a Service asks for.
+    /// Returns the parsed spec of a Service.
     pub fn parsed(&self, service: &Service) -> ParsedService {
         let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey::namespaced(namespace, service.metadata.name.as_deref().unwrap_or_default());
@@ -72,14 +75,15 @@ impl ServiceIndex {
         }
     }
 
-    /// The other Services that have or may have something, in no order, with those of other managers ([`ServiceSpec::is_others`]).
+    /// Returns the other Services that have or may have a load balancer, unordered. Services of other managers are included
+    /// ([`ServiceSpec::is_others`]).
     pub fn others(&self, asking: &BTreeSet<ServiceIdentity>) -> Vec<ParsedService> {
         let current: Vec<_> = self.services.list().into_iter().filter(|service| self.takes_part(service)).collect();
         let claims = self.versions(current).into_iter().map(|version| self.parse_version(&version));
         claims.filter(|claim| !asking.contains(&claim.spec().identity)).collect()
     }
 
-    /// Whether a Service has or may have a load balancer, of whichever manager.
+    /// Returns `true` if a Service has or may have a load balancer, of any manager.
     pub fn takes_part(&self, service: &Service) -> bool {
         self.settings.classes.is_managed(service) || self.settings.classes.is_others(service)
     }
@@ -89,22 +93,23 @@ impl ServiceIndex {
         self.service(identity).is_some_and(|service| self.settings.classes.is_others(&service))
     }
 
-    /// Returns `true` if the Service exists, as far as the store knows, and has or may have a load balancer.
+    /// Returns `true` if the Service exists according to the store, and has or may have a load balancer.
     fn exists(&self, identity: &ServiceIdentity) -> bool {
         self.service(identity).is_some_and(|service| self.takes_part(&service))
     }
 
-    /// The Services of this manager that have or may have something, in no order.
+    /// Returns the Services of this manager that have or may have a load balancer, unordered.
     pub fn managed(&self) -> Vec<ParsedService> {
         self.others(&BTreeSet::new()).into_iter().filter(|service| !service.spec().is_others).collect()
     }
 
-    /// Whether some Service of this manager has or may have something.
+    /// Returns `true` if any Service of this manager has or may have a load balancer.
     pub fn has_any_service(&self) -> bool {
         self.services.any(|service| self.settings.classes.is_managed(service))
     }
 
-    /// Those that are known stay known; nothing is read.
+    /// Returns the versions of the current Services, and keeps the parsed specs of unchanged versions. Nothing is parsed
+    /// here.
     fn versions(&self, current: Vec<Arc<Service>>) -> Vec<ServiceVersion> {
         let mut inner = self.state.lock();
         let mut known = std::mem::take(&mut inner.versions);
@@ -121,8 +126,10 @@ impl ServiceIndex {
         version.parsed.get_or_init(|| ParsedService::of(&version.service, &self.settings)).clone()
     }
 
-    /// The spec without the additional addresses that the Service may not have, and why it may not: they are a Node's, or lead to another
-    /// Service. The rest of it is served: an address may become somebody else's at any time.
+    /// Returns the spec without the additional addresses that the Service may not have, and the refusal if there are any.
+    ///
+    /// An address is refused if it belongs to a Node or leads to another Service. The rest of the spec is served, because
+    /// any address may be assigned to another owner at any time.
     pub fn without_conflicting_ips(&self, spec: Arc<ServiceSpec>) -> (Arc<ServiceSpec>, Option<ServiceRefusal>) {
         if spec.additional_ips.is_empty() {
             return (spec, None);
@@ -134,17 +141,18 @@ impl ServiceIndex {
         (Arc::new(served), Some(refusal))
     }
 
-    /// Takes note of the ranges of the virtual network's subnets, or of why they are not known.
+    /// Records the ranges of the virtual network's subnets, or the reason why they cannot be read.
     pub fn note_subnets(&self, ranges: Result<Vec<(IpNet, String)>, String>) {
         self.state.lock().subnets = Some(ranges);
     }
 
-    /// Whether the additional addresses of a Service can be compared with the subnets: they are public, or the subnets have been read.
+    /// Returns `true` if the additional addresses of a Service can be compared with the subnets: they are public, or the
+    /// subnets have been read.
     pub fn knows_subnets_for(&self, spec: &ServiceSpec) -> bool {
         !has_private_additional_ips(spec) || matches!(self.state.lock().subnets, Some(Ok(_)))
     }
 
-    /// Addresses that the cluster and its network have, but for those in the status of the Service `but`.
+    /// Returns the addresses and ranges of the cluster and its network, except for those in the status of the Service `but`.
     fn cluster_addresses(&self, but: &ServiceIdentity) -> ClusterAddresses {
         let networks = &self.settings.networks;
         let named = |ranges: &[IpNet], name: &str| ranges.iter().map(|range| (*range, name.to_owned())).collect::<Vec<_>>();
@@ -165,9 +173,12 @@ impl ServiceIndex {
         ClusterAddresses { owners, unsettled, ranges, unknown }
     }
 
-    /// Who has which addresses, but for those in the status of the Service `but`. The status of a Service of ours also lists what it only
-    /// claims, now or once, so that those that are not synchronized yet come apart; `spec.externalIPs` are not looked at, since whoever writes
-    /// a Service may name any.
+    /// Returns the owners of addresses, first the certain and then the unsettled ones, without the status of the Service
+    /// `but`.
+    ///
+    /// The status of a managed Service also lists additional addresses that it claims or claimed, so Services that are not
+    /// synchronized yet are returned separately. `spec.externalIPs` are ignored, because any author of a Service can set any
+    /// address there.
     fn address_owners(&self, but: &ServiceIdentity) -> (HashMap<IpAddr, String>, HashMap<IpAddr, String>) {
         let (mut owners, mut unsettled) = (HashMap::new(), HashMap::new());
         for service in self.services.list() {
@@ -194,20 +205,21 @@ impl ServiceIndex {
         (owners, unsettled)
     }
 
-    /// Returns the number of Services of this manager in a namespace that have or may have something.
+    /// Returns the number of Services of this manager in a namespace that have or may have a load balancer.
     pub fn count_in(&self, namespace: &str) -> usize {
         let is_there = |service: &Service| service.metadata.namespace.as_deref() == Some(namespace);
         self.services.count(|service| is_there(service) && self.settings.classes.is_managed(service))
     }
 
-    /// How many Services of this manager are being deleted.
+    /// Returns the number of Services of this manager that are being deleted.
     pub fn going(&self) -> usize {
         self.services
             .count(|service| service.metadata.deletion_timestamp.is_some() && self.settings.classes.is_managed(service))
     }
 
-    /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are
-    /// where they were when it could.
+    /// Returns the request to delete all parts of a Service, with its last valid spec.
+    ///
+    /// If the current spec is refused, its public IPs and private link service are those of the last applied spec.
     pub fn deletion_request(&self, service: &Service) -> ServiceRequest {
         let claim = self.parsed(service);
         let mut last = Arc::clone(claim.spec());
@@ -220,14 +232,15 @@ impl ServiceIndex {
         ServiceRequest::Delete(last.identity.clone(), Some(last))
     }
 
-    /// Where the Service's private link service was when it last asked for one, if it does not ask for one there now.
+    /// Returns the resource group of the private link service that the Service last had; `None` if its current spec has one
+    /// in the same group.
     pub fn former_private_link_group(&self, request: &ServiceRequest) -> Option<ResourceId> {
         let group = |spec: &ServiceSpec| spec.private_link.as_ref().map(|link| link.group.clone());
         let former = self.history_of(request.identity())?.applied.as_deref().and_then(group)?;
         (request.spec().and_then(|spec| group(spec)).as_ref() != Some(&former)).then_some(former)
     }
 
-    /// The object of a Service, if it is still there.
+    /// Returns the object of a Service if it exists with the same UID.
     pub fn service(&self, identity: &ServiceIdentity) -> Option<Arc<Service>> {
         let (namespace, name) = identity.key.split_once('/')?;
         let found = self.services.get(&ObjectKey::namespaced(namespace, name));
@@ -239,28 +252,29 @@ impl ServiceIndex {
         !self.nodes.proves_absence()
     }
 
-    /// Every Node of the cluster.
+    /// Returns all Nodes of the cluster.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.nodes.list()
     }
 
-    /// What is remembered of a Service, to be looked at without the lock.
+    /// Returns a copy of the memory of a Service, so that the caller does not hold the lock.
     fn history_of(&self, identity: &ServiceIdentity) -> Option<RuleHistory> {
         self.state.lock().memory.history_of(identity).cloned()
     }
 
-    /// What is remembered of Services and Nodes now, to plan with. Planning changes nothing here.
+    /// Returns a copy of the memory of Services and Nodes, to plan with. Planning does not change the index.
     pub fn memory(&self) -> RuleMemory {
         self.state.lock().memory.clone()
     }
 
-    /// Notes the Nodes that count now. One that goes before rules are planned for the first time has been this cluster's too.
+    /// Records the addresses of the current Nodes. The address of a Node that is deleted before the first plan of rules
+    /// still counts as one of this cluster.
     pub fn note_nodes(&self, nodes: &[Arc<Node>]) {
         let present = nodes.iter().flat_map(|node| internal_addresses(node)).collect();
         self.state.lock().memory.note_nodes(present);
     }
 
-    /// Passes what is remembered to `work`, which may change it, under the lock.
+    /// Calls `work` with the memory under the lock. `work` may change the memory.
     pub fn with_memory<R>(&self, work: impl FnOnce(&mut RuleMemory) -> R) -> R {
         work(&mut self.state.lock().memory)
     }
@@ -277,7 +291,8 @@ impl ServiceIndex {
         memory
     }
 
-    /// Notes recorded Services that do not exist any more. Returns those that the store lacks without proof that they do not exist.
+    /// Records which recorded Services no longer exist. Returns those that the store lacks without proof that they do not
+    /// exist.
     pub fn note_deleted(&self) -> Vec<ServiceIdentity> {
         let are_all_listed = self.lists_all_services();
         let unserved = self.state.lock().memory.unserved();
@@ -289,13 +304,13 @@ impl ServiceIndex {
         Vec::new()
     }
 
-    /// Returns a recorded Service that does not exist any more and whose addresses are still in the group.
+    /// Returns a recorded Service that no longer exists and whose addresses are still in the network security group.
     pub fn deleted_service(&self) -> Option<ServiceIdentity> {
         let deleted = self.state.lock().memory.deleted().clone();
         deleted.into_iter().find(|identity| !self.exists(identity))
     }
 
-    /// Returns `true` if no Service exists that the store lacks. Call it before the store is read.
+    /// Returns `true` if no Service exists that the store lacks. Call this method before the store is read.
     fn lists_all_services(&self) -> bool {
         self.services.status().synced && self.services.proves_absence()
     }
@@ -305,7 +320,7 @@ impl ServiceIndex {
     }
 }
 
-/// What is remembered, in an order that does not change, so that tests can compare it.
+/// Sorted output, so that tests can compare it.
 impl fmt::Debug for ServiceIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
@@ -315,19 +330,19 @@ impl fmt::Debug for ServiceIndex {
     }
 }
 
-/// Every address of a Node, of whatever type.
+/// Returns all addresses of a Node, of every type.
 fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
     let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     listed.filter_map(|address| address.address.parse().ok())
 }
 
-/// Addresses of a Service inside the cluster.
+/// Returns the addresses of a Service inside the cluster.
 fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
     let listed = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
     listed.filter_map(|address| address.parse().ok())
 }
 
-/// Ranges of the Pods of a Node, with their name.
+/// Returns the ranges of the Pods of a Node, each with a description for people.
 fn pod_ranges(node: &Node) -> Vec<(IpNet, String)> {
     let name = format!("the Pods of Node {}", node.metadata.name.as_deref().unwrap_or_default());
     let listed = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
@@ -360,7 +375,7 @@ mod tests {
             self.memory().rules_of_request(request, &PlanIndex::new(observed), machines, &self.settings)
         }
 
-        /// As the stage that writes the security group does it.
+        /// Returns the addresses of Nodes in the same way as the stage that writes the network security group.
         fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
             self.note_nodes(&self.nodes());
             self.with_memory(|memory| memory.forget_unlisted(listed));
@@ -378,13 +393,13 @@ mod tests {
         BackendLookup { all_nodes: &NONE, of_service: &|_| Vec::new() }
     }
 
-    /// A group with the rule of a Service that is open to the Internet at port 80.
+    /// Returns a network security group with the rule of a Service that is open to the Internet at port 80.
     fn listing() -> ListedDestinations {
         let rules = ServiceRules::wanted(&service("web"), &["20.0.0.1".parse().unwrap()], &[]).unwrap().ownership.rules;
         rules.into_iter().map(|rule| (rule, addresses(&["20.0.0.1", "20.0.0.3", "20.0.0.9"]))).collect()
     }
 
-    /// The rules of a Service with this address have been written.
+    /// Records that the rules of a Service with this address have been written.
     fn apply(index: &ServiceIndex, spec: &ServiceSpec, address: &str) {
         let reach = ServiceRules::wanted(spec, &[address.parse().unwrap()], &[]).unwrap();
         index.with_memory(|memory| memory.record_applied(&ensure(spec), &reach, &listing()));
@@ -422,7 +437,7 @@ mod tests {
         assert_eq!(after.node_addresses(all).gone, addresses(&[]), "by now it may be somebody else's");
     }
 
-    /// A process that was killed before the status was written, and a deletion after the load balancer was.
+    /// Covers a process that was killed before it wrote the status, and a deletion after that of the load balancer.
     #[test]
     fn a_public_ip_tells_where_a_service_was_that_nobody_remembers() {
         let public = |name: &str, services: &str, cluster: &str, address: &str| {
@@ -440,7 +455,7 @@ mod tests {
         let reach = roster().rules_of_request(&remove(&service("web")), &there, &nobody()).unwrap();
         assert_eq!(reach.former, addresses(&["20.0.0.1"]));
 
-        // It became internal after the process had been killed: the status never told the public address.
+        // The Service became internal after the process was killed, so the status never listed the public address.
         let inside = internal("web");
         let undecided = ServiceRules::wanted(&inside, &["2001:db8::9".parse().unwrap()], &[]).unwrap();
         let undecided =
@@ -448,7 +463,7 @@ mod tests {
         assert_eq!(undecided.former, addresses(&[]), "its front end of that family is still to come");
     }
 
-    /// In a security group that clusters share it may be the address of a Service of another one.
+    /// In a network security group that clusters share, the address may belong to a Service of another cluster.
     #[test]
     fn an_additional_address_never_becomes_one_of_a_front_end() {
         let (index, there) = (roster(), observed(Vec::new()));
@@ -503,7 +518,7 @@ mod tests {
         let node = json!({"metadata": {"name": "n"}, "spec": {"podCIDRs": ["10.244.1.0/24"]},
                 "status": {"addresses": [{"type": "ExternalIP", "address": "20.0.0.7"}]}});
         let other = object("other", &json!({additional: "20.0.0.5"}), "20.0.0.5");
-        // It is refused, and keeps its status: that proves no front end.
+        // The Service is refused and keeps its status, which does not prove a frontend.
         let refused = object("refused", &json!({additional: "20.0.0.4,10.0.0.1"}), "20.0.0.4");
         let mut victim = Service::clone(&object("victim", &json!({}), "20.0.0.6"));
         victim.spec.as_mut().unwrap().cluster_ips = Some(vec!["10.0.12.34".into()]);
@@ -520,7 +535,7 @@ mod tests {
             nodes: InformerStore::of(vec![serde_json::from_value(node).unwrap()]),
             ..roster()
         };
-        // What it once claimed stays in its status until its next turn.
+        // A former additional address remains in the status until the next reconciliation of the Service.
         let once = ServiceSpec {
             identity: identity_of(&victim),
             additional_ips: vec!["20.0.0.3".parse().unwrap()],
@@ -551,7 +566,7 @@ mod tests {
             assert_eq!(served.additional_ips.len(), if owner.is_some() { 1 } else { 2 }, "{address}");
             assert!(owner.is_none_or(|owner| refusal.is_some_and(|refusal| refusal.message.contains(owner))));
         }
-        // After a restart nobody knows whether one has an address or only claimed it.
+        // After a restart, the index does not know whether a Service has an address or only claimed it.
         index.services.insert(ObjectKey::namespaced("default", "unsynced"), object("unsynced", &json!({}), "20.0.0.8"));
         let shared: IpAddr = "20.0.0.8".parse().unwrap();
         for (has_it, is_refused) in [(false, true), (true, false)] {

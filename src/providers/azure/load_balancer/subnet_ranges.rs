@@ -1,7 +1,7 @@
-//! Address ranges of the subnets of the cluster's virtual network: no Service publishes an address of theirs.
+//! Address ranges of the subnets of the cluster's virtual network: no Service publishes an address in them.
 //!
-//! In: the ARM client of the network subscription. Out: the ranges with the names of their subnets, read when a Service names a private address
-//! and cached for half an hour.
+//! In: the ARM client of the network subscription. Out: the ranges with the names of their subnets, read when a Service
+//! names a private address and cached for half an hour.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// How long a list is believed.
+/// Time in which a list is valid.
 const LIST_TTL: Duration = Duration::from_secs(1800);
-/// How long a failed list is not repeated.
+/// Time in which a failed list is not repeated.
 const FAILURE_TTL: Duration = Duration::from_secs(30);
 
-/// Reader of the ranges.
+/// Reader and cache of the ranges.
 pub(super) struct SubnetRanges {
     client: ArmClient,
     network: ResourceId,
@@ -36,12 +36,14 @@ struct CachedRanges {
 }
 
 impl SubnetRanges {
-    /// Nothing is sent yet. `client` is that of the network subscription.
+    /// Creates a reader with an empty cache. `client` is that of the network subscription.
     pub(super) fn new(client: ArmClient, settings: &LoadBalancerSettings, clock: Clock) -> Self {
         Self { client, network: settings.virtual_network.clone(), clock, cached: Mutex::default() }
     }
 
-    /// Returns the ranges. One request at a time; after a failure the next one follows 30 s later at the earliest, and the previous list is used.
+    /// Returns the ranges. Only one request is in flight at a time.
+    ///
+    /// After a failure, the previous list is used, and the next request is sent 30 s later at the earliest.
     pub(super) async fn ranges(&self, urgency: Urgency) -> ArmResult<Vec<(IpNet, String)>> {
         let mut cached = self.cached.lock().await;
         if let Some(known) = cached.as_ref().filter(|known| self.clock.now() < known.until) {

@@ -1,7 +1,7 @@
-//! Zones of the region, for new public IPs and front ends.
+//! Zones of the region, for new public IPs and frontends.
 //!
-//! In: the ARM client of the network subscription. Out: the zones in ARM's order, read when they are asked for and kept for half an hour.
-//! Upstream: `pkg/provider/azure_zones.go` (read every 30 minutes) and `pkg/azclient/providerclient/custom.go`.
+//! In: the ARM client of the network subscription. Out: the zones in ARM's order, read on request and cached for half an
+//! hour. Upstream: `pkg/provider/azure_zones.go` (read every 30 minutes) and `pkg/azclient/providerclient/custom.go`.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// How long an answer holds. Upstream: `consts.ZoneFetchingInterval`.
+/// Time in which a response is valid. Upstream: `consts.ZoneFetchingInterval`.
 const ZONES_TTL: Duration = Duration::from_secs(1800);
-/// How long an old answer holds after a failure.
+/// Time in which an old response is used after a failure.
 const FAILURE_TTL: Duration = Duration::from_secs(60);
-/// The resource provider, and its resource type, whose zones count.
+/// Resource provider and resource type whose zones are read.
 const PROVIDER: &str = "Microsoft.Compute";
 const RESOURCE_TYPE: &str = "virtualMachines";
 
-/// Tells the zones of the configured region.
+/// Reader and cache of the zones of the configured region.
 pub struct RegionZones {
     client: ArmClient,
     location: String,
     provider: ResourceId,
-    /// Whether the region can have zones at all.
+    /// Whether the region can have zones: not on Azure Stack, and not in an edge zone.
     may_have_zones: bool,
     clock: Clock,
     cached: Mutex<Option<CachedZones>>,
@@ -41,7 +41,7 @@ struct CachedZones {
     until: Instant,
 }
 
-/// What ARM says of a resource provider. The fields that count.
+/// ARM's document about a resource provider, with the fields that are read here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ResourceProviderDocument {
@@ -63,14 +63,19 @@ struct ProviderZoneMapping {
 }
 
 impl RegionZones {
-    /// Nothing is sent yet. `client` is that of the network subscription. Azure Stack has no zones, nor has an edge zone.
+    /// Creates a reader with an empty cache. `client` is that of the network subscription.
     pub fn new(client: ArmClient, settings: &LoadBalancerSettings, azure_stack: bool, clock: Clock) -> Self {
         let provider = ResourceId::subscription_of(settings.group.subscription()).resource(PROVIDER, &[]);
         let may_have_zones = !azure_stack && settings.extended_location.is_none();
         Self { client, location: settings.location.clone(), provider, may_have_zones, clock, cached: Mutex::default() }
     }
 
-    /// The zones; empty when the region has none. One request at a time; when it fails, what was known before stays in use.
+    /// Returns the zones; empty if the region has none. Only one request is in flight at a time; if it fails, the cached
+    /// zones are used.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails and no zones are cached.
     pub async fn zones(&self, urgency: Urgency) -> ArmResult<Vec<String>> {
         if !self.may_have_zones {
             return Ok(Vec::new());
@@ -106,7 +111,7 @@ impl RegionZones {
     }
 }
 
-/// The zones of `location`, empty when it has none; `None` when the answer says nothing about zones.
+/// Returns the zones of `location`, empty if it has none; `None` if the response does not contain the resource type.
 fn zones_of(provider: &ResourceProviderDocument, location: &str) -> Option<Vec<String>> {
     let machines = provider.resource_types.iter().find(|kind| spelling::same_word(&kind.resource_type, RESOURCE_TYPE))?;
     let mut mappings = machines.zone_mappings.iter().flatten();

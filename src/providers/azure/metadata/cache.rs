@@ -1,4 +1,4 @@
-//! Cache of the metadata service's responses. Concurrent callers get the same response, or failure.
+//! Cache of the metadata service's responses. Concurrent callers share a response or a failure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,13 +29,13 @@ impl MetadataCache {
     }
 
     pub(super) async fn documents(&self) -> Result<Arc<ImdsDocuments>, MetadataError> {
-        let requested = Instant::now();
+        let requested_at = Instant::now();
         let mut last = self.last.lock().await;
-        let is_fresh = last.read_at.is_some_and(|read| read.elapsed() < self.max_age);
-        if let Some(documents) = last.documents.as_ref().filter(|_| is_fresh) {
+        let is_current = last.read_at.is_some_and(|read| read.elapsed() < self.max_age);
+        if let Some(documents) = last.documents.as_ref().filter(|_| is_current) {
             return Ok(Arc::clone(documents));
         }
-        if let Some((_, error)) = last.failed.as_ref().filter(|(at, _)| *at > requested) {
+        if let Some((_, error)) = last.failed.as_ref().filter(|(at, _)| *at > requested_at) {
             return Err(error.clone());
         }
         match self.service.documents(last.documents.as_deref()).await {
@@ -55,8 +55,8 @@ impl MetadataCache {
         }
     }
 
-    /// Makes the next caller get a new response.
-    pub(super) async fn forget(&self) {
+    /// Marks the cached response as outdated, so that the next caller requests another.
+    pub(super) async fn invalidate(&self) {
         self.last.lock().await.read_at = None;
     }
 }

@@ -1,7 +1,7 @@
-//! Client of the metadata service. In: its address and a wire. Out: [`ImdsDocuments`], or an error.
+//! Client of the metadata service. In: its address and a transport. Out: [`ImdsDocuments`], or an error.
 //!
-//! Paths, api-versions and headers are upstream's (`pkg/provider/azure_instance_metadata.go`); the attempts are Azure's
-//! advice.
+//! Paths, API versions and headers are those of upstream (`pkg/provider/azure_instance_metadata.go`). The retries follow Azure's
+//! documentation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +19,21 @@ use crate::{
     runtime::text::condense,
 };
 
-/// The newest version that knows what upstream reads.
+/// Path of the first document, with the newest API version that has the fields that upstream reads.
 const INSTANCE: &str = "/metadata/instance?api-version=2021-10-01&format=json";
 const LOAD_BALANCER: &str = "/metadata/loadbalancer?api-version=2020-10-01&format=json";
 const USER_AGENT: &str = "cloud-node-manager";
 
 const INSTANCE_RETRY_POLICY: MetadataRetryPolicy =
     MetadataRetryPolicy { total: Duration::from_secs(30), per_attempt: Duration::from_secs(10), may_be_missing: false };
-/// Public addresses are not worth a Node that waits for them.
+/// Short policy, because a Node must not wait long for its public addresses.
 const LOAD_BALANCER_RETRY_POLICY: MetadataRetryPolicy =
     MetadataRetryPolicy { total: Duration::from_secs(5), per_attempt: Duration::from_secs(3), may_be_missing: true };
 
-/// Longest part of a body that is reported.
+/// Maximum part of a body in an error, in characters.
 const MAX_EXCERPT: usize = 200;
 
-/// There is no document, and why.
+/// Error of a request for a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the instance metadata service at {address} cannot identify this machine: {failure}")]
 pub struct MetadataError {
@@ -41,53 +41,53 @@ pub struct MetadataError {
     failure: MetadataFailure,
 }
 
-/// The metadata service of this machine.
+/// Instance metadata service of this machine.
 pub struct MetadataService {
     address: String,
     transport: Arc<dyn ArmTransport>,
 }
 
 impl MetadataService {
-    /// Returns the service at `address`, `http://host[:port]`, reached over `transport`.
+    /// Creates a client of the service at `address`, `http://host[:port]`, with `transport`.
     pub fn new(address: &str, transport: Arc<dyn ArmTransport>) -> Self {
         Self { address: address.trim_end_matches('/').to_owned(), transport }
     }
 
-    /// Returns both documents. If the second one is unavailable, `before` replaces it: an address must not be removed
-    /// because of a missing response.
-    pub(super) async fn documents(&self, before: Option<&ImdsDocuments>) -> Result<ImdsDocuments, MetadataError> {
+    /// Returns both documents. If the second one is unavailable, that of `previous` is returned, because a missing response must not
+    /// remove addresses.
+    pub(super) async fn documents(&self, previous: Option<&ImdsDocuments>) -> Result<ImdsDocuments, MetadataError> {
         let instance: ImdsInstance = self.document(INSTANCE, INSTANCE_RETRY_POLICY).await?;
         let load_balancer = match instance.lacks_public_addresses() {
-            true => self.load_balancer(before).await,
+            true => self.load_balancer(previous).await,
             false => ImdsLoadBalancer::default(),
         };
         Ok(ImdsDocuments { instance, load_balancer })
     }
 
-    async fn load_balancer(&self, before: Option<&ImdsDocuments>) -> ImdsLoadBalancer {
+    async fn load_balancer(&self, previous: Option<&ImdsDocuments>) -> ImdsLoadBalancer {
         match self.document(LOAD_BALANCER, LOAD_BALANCER_RETRY_POLICY).await {
             Ok(document) => document,
-            // 404: the machine has no such address. 400: an Azure Stack that does not know the question.
+            // 404: the machine has no such address. 400: Azure Stack does not support this document.
             Err(MetadataError { failure: MetadataFailure::Refused { status: 400 | 404, .. }, .. }) => {
                 ImdsLoadBalancer::default()
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the public addresses; previous addresses kept");
-                before.map(|documents| documents.load_balancer.clone()).unwrap_or_default()
+                previous.map(|documents| documents.load_balancer.clone()).unwrap_or_default()
             }
         }
     }
 
     async fn document<T: DeserializeOwned>(&self, path: &str, policy: MetadataRetryPolicy) -> Result<T, MetadataError> {
         let begun = Instant::now();
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
             let failure = match self.request_once(path, policy.per_attempt).await {
                 Ok(document) => return Ok(document),
                 Err(failure) => failure,
             };
-            tries += 1;
-            let Some(pause) = retry::next_delay(&failure, policy, tries, begun.elapsed(), rand::random()) else {
+            attempts += 1;
+            let Some(pause) = retry::next_delay(&failure, policy, attempts, begun.elapsed(), rand::random()) else {
                 return Err(MetadataError { address: self.address.clone(), failure });
             };
             tracing::debug!(%failure, ?pause, "retrying the request to the instance metadata service");
@@ -103,7 +103,7 @@ impl MetadataService {
             .map_err(|error| MetadataFailure::NoResponse(error.to_string()))?;
         let response = tokio::time::timeout(limit, self.transport.send(request)).await;
         let response =
-            response.map_err(|_| MetadataFailure::NoResponse(format!("no answer within {} s", limit.as_secs())))?;
+            response.map_err(|_| MetadataFailure::NoResponse(format!("no response within {} s", limit.as_secs())))?;
         let response = response.map_err(|error| match error {
             ArmTransportError::TooLarge(_) => MetadataFailure::Malformed(error.to_string()),
             ArmTransportError::NotSent(_) | ArmTransportError::NoAnswer(_) => MetadataFailure::NoResponse(error.to_string()),

@@ -1,8 +1,8 @@
 //! Description of the Node of this machine. Pure.
 //!
-//! In: the [`ImdsDocuments`] of the metadata service. Out: the metadata that the central mode returns from ARM, because both
-//! use [`instances::describe`](crate::providers::azure::instances::describe); and labels of facts that only the service
-//! knows. Upstream: `pkg/node/node.go`, `azure_instances_v1.go` (`addressGetter`), `azure_zones.go` (`GetZone`).
+//! In: the [`ImdsDocuments`] of the metadata service. Out: the same metadata that the central mode returns from ARM, because both
+//! use [`instances::describe`](crate::providers::azure::instances::describe), and labels for facts that only the service
+//! reports. Upstream: `pkg/node/node.go`, `azure_instances_v1.go` (`addressGetter`), `azure_zones.go` (`GetZone`).
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -17,56 +17,56 @@ use crate::{
 
 use super::document::{ImdsAddress, ImdsCompute, ImdsDocuments};
 
-/// Part of a fault domain.
+/// Label with the part of a fault domain.
 pub const LABEL_SUB_FAULT_DOMAIN: &str = "topology.kubernetes.azure.com/sub-fault-domain";
-/// Group of machines that are wired together closely.
+/// Label with the group of machines that share a fast interconnect.
 pub const LABEL_INTERCONNECT_GROUP: &str = "topology.kubernetes.azure.com/interconnect-group";
-/// The tag that names it.
+/// Tag of the machine with its interconnect group.
 const TAG_INTERCONNECT_GROUP: &str = "Platform_Interconnect_Group";
 
 /// Reason why the documents describe no machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataDescriptionError {
-    /// A part is missing (yet).
+    /// Missing part, which may appear later.
     #[error("the instance metadata service returned no {0} for this machine")]
     Missing(&'static str),
-    /// The id is none.
+    /// Invalid ID of the machine.
     #[error("the instance metadata service returned an invalid resourceId: {0}")]
     Id(#[from] InvalidResourceId),
-    /// A private address that no machine can have.
+    /// Private address that no machine can have.
     #[error("the instance metadata service returned an invalid address for this machine: {0:?}")]
     Address(String),
-    /// The Node is another machine's.
+    /// Node of another machine.
     #[error(
-        "this machine is called {told:?}, and not {node:?}: --node-name has to be the name of the Node of this machine, or the \
-         environment variable NODE_NAME has to say so"
+        "this machine is called {reported:?}, and not {node:?}: set --node-name, or the environment variable NODE_NAME, to the name \
+         of the Node of this machine"
     )]
     OtherMachine {
         /// Name that the service reports.
-        told: String,
+        reported: String,
         /// Name of the Node.
         node: String,
     },
-    /// The id, zone or addresses are odd.
+    /// Unexpected ID, zone or addresses.
     #[error(transparent)]
     Machine(#[from] describe::MachineDescriptionError),
 }
 
-/// Checks whether the Node called `node` is this machine's.
+/// Checks that the Node called `node` belongs to this machine.
 ///
-/// `own_name` is the name of the machine or its pod; upstream trusts that alone (`azure_instances_v1.go`,
-/// `isCurrentInstance`). A service without a host name does not contradict it.
+/// `own_name` is the name from the environment or the host name, the only name that upstream accepts (`azure_instances_v1.go`,
+/// `isCurrentInstance`). If the service reports no host name, every name is accepted.
 pub fn check_name(documents: &ImdsDocuments, node: &str, own_name: Option<&str>) -> Result<(), MetadataDescriptionError> {
     let compute = documents.instance.compute.as_ref().ok_or(MetadataDescriptionError::Missing("compute"))?;
-    let metadata = &compute.os_profile.computer_name;
+    let reported = &compute.os_profile.computer_name;
     let is_same = |name: &str| name.eq_ignore_ascii_case(node);
-    match metadata.is_empty() || is_same(metadata) || is_same(&compute.name) || own_name.is_some_and(is_same) {
+    match reported.is_empty() || is_same(reported) || is_same(&compute.name) || own_name.is_some_and(is_same) {
         true => Ok(()),
-        false => Err(MetadataDescriptionError::OtherMachine { told: metadata.clone(), node: node.to_owned() }),
+        false => Err(MetadataDescriptionError::OtherMachine { reported: reported.clone(), node: node.to_owned() }),
     }
 }
 
-/// Returns the metadata of the Node. `fault_domain_label`: whether fault domains have a label of their own.
+/// Returns the metadata of the Node. `fault_domain_label`: whether fault domains have their own label.
 pub fn metadata(
     documents: &ImdsDocuments,
     subject: DescribedNode<'_>,
@@ -76,7 +76,7 @@ pub fn metadata(
     let machine = machine(documents, compute)?;
     let rules = TopologyRules { vm_type: VmType::Vmss, fault_domain_label };
     let mut metadata = describe::metadata(&machine, rules, subject)?;
-    // Without a zone and a fault domain there is no label, as upstream.
+    // Like upstream, set no label without a zone and a fault domain.
     if machine.zone.is_none() && !fault_domain_label {
         metadata.zone = machine.fault_domain.map(|fault_domain| fault_domain.to_string()).unwrap_or_default();
     }
@@ -84,9 +84,9 @@ pub fn metadata(
     Ok(metadata)
 }
 
-/// Returns the machine as the inventory would have it from ARM.
+/// Returns the machine in the form in which the inventory reads it from ARM.
 fn machine(documents: &ImdsDocuments, compute: &ImdsCompute) -> Result<Machine, MetadataDescriptionError> {
-    // A Node never gets what is missing at its initialization.
+    // These fields must be present: they are not added to a Node after its initialization.
     for (name, value) in
         [("resourceId", &compute.resource_id), ("vmSize", &compute.vm_size), ("location", &compute.location)]
     {
@@ -97,7 +97,7 @@ fn machine(documents: &ImdsDocuments, compute: &ImdsCompute) -> Result<Machine, 
     let id = ResourceId::parse(&lower_subscription(compute))?;
     Ok(Machine {
         id: id.clone(),
-        // The membership decides nothing here: the service reports the fault domain of any machine.
+        // The kind has no effect here, because the service reports the fault domain of every machine.
         kind: MachineKind::Standalone,
         name: id.name().to_owned(),
         computer_name: String::new(),
@@ -112,8 +112,7 @@ fn machine(documents: &ImdsDocuments, compute: &ImdsCompute) -> Result<Machine, 
     })
 }
 
-/// Returns the ID with its subscription in lower case, as ARM has it. The service writes it as the creator of the machine
-/// did.
+/// Returns the ID with its subscription in lower case, as in ARM. The service preserves the spelling of the machine's creator.
 fn lower_subscription(compute: &ImdsCompute) -> String {
     if compute.subscription_id.is_empty() {
         return compute.resource_id.clone();
@@ -121,7 +120,7 @@ fn lower_subscription(compute: &ImdsCompute) -> String {
     compute.resource_id.replacen(&compute.subscription_id, &compute.subscription_id.to_lowercase(), 1)
 }
 
-/// Returns the first address of each family with its public one, as upstream. IPv4 is the primary one where there is any.
+/// Returns the first address of each family with its public address, like upstream. An IPv4 address is the primary one.
 fn ip_configurations(documents: &ImdsDocuments) -> Result<Vec<MachineIpConfiguration>, MetadataDescriptionError> {
     let interface = documents.instance.interface().ok_or(MetadataDescriptionError::Missing("network interface"))?;
     let of = |address: &ImdsAddress, ipv6| {
@@ -139,7 +138,7 @@ fn ip_configurations(documents: &ImdsDocuments) -> Result<Vec<MachineIpConfigura
     Ok(configurations)
 }
 
-/// Returns `true` for an address of the family that a machine can have.
+/// Returns `true` for an address of the family that a machine can use.
 fn can_be_private(text: &str, ipv6: bool) -> bool {
     let address: Result<IpAddr, _> = text.parse();
     address.is_ok_and(|address| address.is_ipv6() == ipv6 && !address.is_unspecified() && !address.is_loopback())
@@ -187,13 +186,13 @@ mod tests {
         json!({"ipv4": {"ipAddress": [{"privateIpAddress": private, "publicIpAddress": public}]}})
     }
 
-    fn told(change: Value) -> Result<InstanceMetadata, String> {
+    fn described(change: Value) -> Result<InstanceMetadata, String> {
         let documents = documents(compute(change), ipv4("10.0.0.4", ""), json!([]));
         metadata(&documents, SUBJECT, false).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn ids_have_lower_case_where_arm_has() {
+    fn ids_are_in_lower_case_where_arms_are() {
         let uniform = "/subscriptions/AB-5/resourceGroups/My-RG/providers/Microsoft.Compute/virtualMachineScaleSets/Set/virtualMachines/3";
         for (id, subscription, expected) in [
             (VM, "5", "azure:///subscriptions/5/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachines/vm"),
@@ -203,8 +202,8 @@ mod tests {
                 "azure:///subscriptions/ab-5/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachineScaleSets/Set/virtualMachines/3",
             ),
         ] {
-            let told = told(json!({"resourceId": id, "subscriptionId": subscription})).unwrap();
-            assert_eq!(told.provider_id, expected);
+            let metadata = described(json!({"resourceId": id, "subscriptionId": subscription})).unwrap();
+            assert_eq!(metadata.provider_id, expected);
         }
         let own = DescribedNode { provider_id: Some("azure:///as/written"), ..SUBJECT };
         let documents = documents(compute(json!({})), ipv4("10.0.0.4", ""), json!([]));
@@ -216,7 +215,7 @@ mod tests {
         for (zone, fault_domain, expected) in
             [("2", "1", Ok("westeurope-2")), ("", "1", Ok("1")), ("", "", Ok("")), ("b", "1", Err("is not a number"))]
         {
-            let metadata = told(json!({"zone": zone, "platformFaultDomain": fault_domain}));
+            let metadata = described(json!({"zone": zone, "platformFaultDomain": fault_domain}));
             match expected {
                 Ok(zone) => assert_eq!(
                     metadata.map(|metadata| (metadata.zone, metadata.region)),
@@ -231,30 +230,30 @@ mod tests {
     fn fault_domain_label_replaces_the_zone_of_zoneless_machines() {
         for (zone, expected) in [("2", "westeurope-2"), ("", "")] {
             let documents = documents(compute(json!({"zone": zone})), ipv4("10.0.0.4", ""), json!([]));
-            let told = metadata(&documents, SUBJECT, true).unwrap();
-            let label = &told.additional_labels[crate::providers::azure::node::LABEL_FAULT_DOMAIN];
-            assert_eq!((told.zone.as_str(), label.as_str()), (expected, "1"));
+            let described = metadata(&documents, SUBJECT, true).unwrap();
+            let label = &described.additional_labels[crate::providers::azure::node::LABEL_FAULT_DOMAIN];
+            assert_eq!((described.zone.as_str(), label.as_str()), (expected, "1"));
         }
     }
 
     #[test]
-    fn facts_that_only_the_service_knows_are_further_labels() {
+    fn facts_that_only_the_service_reports_are_labels() {
         let tags =
             json!([{"name": "platform_interconnect_group", "value": "no"}, {"name": TAG_INTERCONNECT_GROUP, "value": "g1"}]);
-        let labels = told(json!({"platformSubFaultDomain": "3", "tagsList": tags})).unwrap().additional_labels;
+        let labels = described(json!({"platformSubFaultDomain": "3", "tagsList": tags})).unwrap().additional_labels;
         let pairs: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [(LABEL_INTERCONNECT_GROUP, "g1"), (LABEL_SUB_FAULT_DOMAIN, "3")]);
         let empty = json!([{"name": TAG_INTERCONNECT_GROUP, "value": ""}]);
-        assert!(told(json!({"platformSubFaultDomain": "", "tagsList": empty})).unwrap().additional_labels.is_empty());
+        assert!(described(json!({"platformSubFaultDomain": "", "tagsList": empty})).unwrap().additional_labels.is_empty());
     }
 
     fn lines(interface: Value, pairs: Value) -> Vec<String> {
-        let told = metadata(&documents(compute(json!({})), interface, pairs), SUBJECT, false).unwrap();
-        told.node_addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
+        let described = metadata(&documents(compute(json!({})), interface, pairs), SUBJECT, false).unwrap();
+        described.node_addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
     }
 
     #[test]
-    fn the_first_address_of_each_family_counts() {
+    fn the_first_address_of_each_family_is_used() {
         let pairs = json!([
             {"frontendIpAddress": "20.0.0.1", "privateIpAddress": "10.0.0.4"},
             {"frontendIpAddress": "[2603::4]", "privateIpAddress": "[fd00::4]"},
@@ -266,7 +265,7 @@ mod tests {
             assert_eq!(lines(ipv4(none, ""), pairs.clone()), alone, "no public address");
         }
         let external = ["InternalIP 10.0.0.4", "Hostname node-1", "ExternalIP 20.0.0.1"];
-        assert_eq!(lines(ipv4("10.0.0.4", "20.0.0.1"), json!([])), external, "a Basic SKU stands in the first document");
+        assert_eq!(lines(ipv4("10.0.0.4", "20.0.0.1"), json!([])), external, "a Basic SKU is in the first document");
         assert_eq!(lines(ipv4("10.0.0.4", ""), pairs.clone()), external);
         let mut dual = ipv4("10.0.0.4", "");
         dual["ipv4"]["ipAddress"].as_array_mut().unwrap().push(json!({"privateIpAddress": "10.0.0.9"}));
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_field_is_named() {
         let without = |compute: Value, interface: Value| {
             metadata(&documents(compute, interface, json!([])), SUBJECT, false).unwrap_err().to_string()
         };

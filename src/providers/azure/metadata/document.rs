@@ -1,12 +1,12 @@
 //! Documents of the instance metadata service. Pure.
 //!
-//! In: JSON. Out: the fields that are used. Other fields are ignored; a value that is missing or null is empty. Upstream:
+//! In: JSON. Out: the used fields. Other fields are ignored; a missing or null value is empty. Upstream:
 //! `pkg/provider/azure_instance_metadata.go`.
 
 use crate::providers::azure::model::document::records;
 
 records! {
-    /// `/metadata/instance`.
+    /// Document at `/metadata/instance`, about the machine.
     pub ImdsInstance {
         compute: Option<ImdsCompute>,
         network: ImdsNetwork,
@@ -15,17 +15,16 @@ records! {
         resource_id: String,
         /// Name in ARM, which is not the host name of an instance of a scale set.
         name: String,
-        /// Profile of its operating system.
         os_profile: ImdsOsProfile,
-        /// Subscription, in whatever letter case.
+        /// Subscription ID in any letter case.
         subscription_id: String,
         vm_size: String,
         location: String,
-        /// Availability zone; empty without.
+        /// Availability zone; empty if it has none.
         zone: String,
-        /// Fault domain; empty without.
+        /// Fault domain; empty if it has none.
         platform_fault_domain: String,
-        /// Part of a fault domain; empty without.
+        /// Part of a fault domain; empty if it has none.
         platform_sub_fault_domain: String,
         tags_list: Vec<ImdsTag>,
     }
@@ -37,7 +36,7 @@ records! {
         name: String,
         value: String,
     }
-    /// The network of a machine.
+    /// Network of the machine.
     pub ImdsNetwork {
         /// Network interfaces, the primary one first.
         interface: Vec<ImdsInterface>,
@@ -48,25 +47,25 @@ records! {
     }
     /// Addresses of one family.
     pub ImdsAddressFamily {
-        /// The addresses, the primary one first.
+        /// Addresses, the primary one first.
         ip_address: Vec<ImdsAddress>,
     }
-    /// A private address with its public one.
+    /// Private address with its public address.
     pub ImdsAddress {
         private_ip_address: String,
-        /// Public address; empty without, and for one of a Standard SKU.
+        /// Public address; empty without one, and for a public IP with a Standard SKU.
         public_ip_address: String,
     }
-    /// `/metadata/loadbalancer`.
+    /// Document at `/metadata/loadbalancer`, about public addresses.
     pub ImdsLoadBalancer {
         loadbalancer: ImdsPublicAddresses,
     }
-    /// Public addresses of a Standard SKU.
+    /// Public addresses with a Standard SKU.
     pub ImdsPublicAddresses {
-        /// Pairs of public and private address; those of IPv6 may be in brackets.
+        /// Pairs of public and private addresses. IPv6 addresses may be in brackets.
         public_ip_addresses: Vec<ImdsPublicAddress>,
     }
-    /// A public address and the private one behind it.
+    /// Public address and the private address behind it.
     pub ImdsPublicAddress {
         frontend_ip_address: String,
         private_ip_address: String,
@@ -75,20 +74,19 @@ records! {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImdsDocuments {
-    /// Description of the machine.
     pub instance: ImdsInstance,
-    /// Public addresses, where the first document has none.
+    /// Public addresses, if `instance` has none.
     pub load_balancer: ImdsLoadBalancer,
 }
 
 impl ImdsInstance {
-    /// Returns the interface that kubelet uses: the first.
+    /// Returns the first interface, which the kubelet uses.
     pub fn interface(&self) -> Option<&ImdsInterface> {
         self.network.interface.first()
     }
 
-    /// Returns `true` if the public addresses have to be looked for in the other document. Upstream: neither family's first
-    /// address has one.
+    /// Returns `true` if the public addresses must be read from the second document: like upstream, if no family's first address has
+    /// one.
     pub fn lacks_public_addresses(&self) -> bool {
         let families = self.interface().into_iter().flat_map(|interface| [&interface.ipv4, &interface.ipv6]);
         families.filter_map(ImdsAddressFamily::first).all(|address| address.public_ip_address.is_empty())
@@ -96,14 +94,14 @@ impl ImdsInstance {
 }
 
 impl ImdsAddressFamily {
-    /// Returns the address that counts.
+    /// Returns the first address, which is used, unless it is empty.
     pub fn first(&self) -> Option<&ImdsAddress> {
         self.ip_address.first().filter(|address| !address.private_ip_address.is_empty())
     }
 }
 
 impl ImdsLoadBalancer {
-    /// Returns the public address in front of `private`.
+    /// Returns the public address in front of the private address `private`.
     pub fn in_front_of(&self, private: &str) -> Option<&str> {
         let pairs = self.loadbalancer.public_ip_addresses.iter();
         let mut pairs = pairs.filter(|pair| bare(&pair.private_ip_address) == bare(private));
@@ -121,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_and_null_are_empty_and_the_unknown_is_left_alone() {
+    fn missing_and_null_fields_are_empty_and_others_ignored() {
         for (text, expected) in [
             ("{}", Some(ImdsInstance::default())),
             (
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_document_is_needed_when_no_first_address_has_a_public_one() {
+    fn first_addresses_without_public_ones_need_the_document() {
         let address =
             |public: &str| ImdsAddress { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };
         let family = |all: &[&str]| ImdsAddressFamily { ip_address: all.iter().map(|public| address(public)).collect() };

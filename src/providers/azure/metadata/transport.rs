@@ -1,7 +1,7 @@
-//! The wire to the metadata service: HTTP/1.1 without TLS, a connection for each request, and never through a proxy.
+//! Transport to the metadata service: HTTP/1.1 without TLS, a connection for each request, and never through a proxy.
 //!
-//! Not the wire to ARM: that one holds certificates and connections, which a process on each node for two requests in five minutes
-//! should not.
+//! The transport to ARM keeps certificates and connections in memory, which is too much for a process on each node that sends two
+//! requests in five minutes.
 
 use std::{io, time::Duration};
 
@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 
 use crate::providers::azure::transport::{ArmTransport, ArmTransportError, MaxBodySize};
 
-/// From the connection to the last byte of the body, for callers that set no limit of their own.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Timeout from the connection to the last byte of the body, for callers without a timeout.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// [`ArmTransport`] over a TCP connection of its own for each request.
+/// [`ArmTransport`] over a separate TCP connection for each request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlainHttpTransport;
 
@@ -27,12 +27,12 @@ pub struct PlainHttpTransport;
 impl ArmTransport for PlainHttpTransport {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         let late = |_| Err(ArmTransportError::NoAnswer("time limit reached".to_owned()));
-        tokio::time::timeout(LIMIT, exchange(request)).await.unwrap_or_else(late)
+        tokio::time::timeout(TIMEOUT, exchange(request)).await.unwrap_or_else(late)
     }
 }
 
 async fn exchange(request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
-    let largest = MaxBodySize::of(&request);
+    let max_size = MaxBodySize::of(&request);
     let not_sent = |error: &dyn std::fmt::Display| ArmTransportError::NotSent(error.to_string());
     let (request, address) = in_origin_form(request).map_err(|error| not_sent(&error))?;
     let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
@@ -40,38 +40,37 @@ async fn exchange(request: Request<Bytes>) -> Result<Response<Bytes>, ArmTranspo
     let exchange = Box::pin(async move {
         let response = sender.send_request(request.map(Full::new)).await.map_err(|error| lost(&error))?;
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, largest.0).collect().await.map_err(|error| unread(error.as_ref(), largest))?;
+        let body = Limited::new(body, max_size.0).collect().await.map_err(|error| unread(error.as_ref(), max_size))?;
         Ok(Response::from_parts(parts, body.to_bytes()))
     });
-    // The connection moves the bytes while the exchange waits for them; what came before it ended can still be read.
+    // The connection must be polled while the exchange waits. After its end, received bytes can still be read.
     match select(exchange, Box::pin(connection)).await {
         Either::Left((response, _)) => response,
         Either::Right((_, exchange)) => exchange.await,
     }
 }
 
-fn unread(error: &(dyn std::error::Error + 'static), largest: MaxBodySize) -> ArmTransportError {
-    if error.is::<LengthLimitError>() { ArmTransportError::TooLarge(largest) } else { lost(error) }
+fn unread(error: &(dyn std::error::Error + 'static), max_size: MaxBodySize) -> ArmTransportError {
+    if error.is::<LengthLimitError>() { ArmTransportError::TooLarge(max_size) } else { lost(error) }
 }
 
 fn lost(error: &dyn std::error::Error) -> ArmTransportError {
     ArmTransportError::NoAnswer(error.to_string())
 }
 
-/// Returns the request in the form for the server itself: the path alone and the server in `Host` as in the address; and the
-/// address to connect to.
+/// Returns the request in origin form, with the path alone and the server in `Host`, and the address to connect to.
 fn in_origin_form(request: Request<Bytes>) -> io::Result<(Request<Bytes>, String)> {
     let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {reason}", request.uri()));
     if request.uri().scheme_str() != Some("http") {
-        return Err(invalid("the metadata service speaks plain HTTP; expected http://host[:port]"));
+        return Err(invalid("the metadata service uses plain HTTP; expected http://host[:port]"));
     }
-    let host = request.uri().host().ok_or_else(|| invalid("there is no host"))?;
+    let host = request.uri().host().ok_or_else(|| invalid("the host is missing"))?;
     let port = request.uri().port_u16();
     let address = format!("{host}:{}", port.unwrap_or(80));
     let host = port.map_or_else(|| host.to_owned(), |_| address.clone());
     let host = HeaderValue::try_from(host).map_err(|error| invalid(&error.to_string()))?;
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let path = path.parse().map_err(|_| invalid("there is no path"))?;
+    let path = path.parse().map_err(|_| invalid("the path is missing"))?;
     let (mut parts, body) = request.into_parts();
     parts.uri = path;
     parts.headers.insert(HOST, host);
@@ -87,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers `head`, then zeros for as long as somebody reads.
+    /// Serves `head`, then zeros for as long as the client reads. Returns the URL.
     async fn endless(head: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -101,13 +100,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_without_end_is_not_read_to_the_end() {
+    async fn an_endless_body_is_read_up_to_the_limit() {
         let url = endless("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await;
         let error = PlainHttpTransport.send(Request::get(url).body(Bytes::new()).unwrap()).await.unwrap_err();
         assert_eq!(error, ArmTransportError::TooLarge(MaxBodySize::default()));
     }
 
-    /// `Host`, path, and where it goes.
+    /// Returns `Host`, the path, and the address to connect to.
     fn form(url: &str) -> Result<[String; 3], String> {
         let request = Request::get(url).body(Bytes::new()).map_err(|error| error.to_string())?;
         let (request, address) = in_origin_form(request).map_err(|error| error.to_string())?;
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_for_the_server_itself() {
+    fn requests_are_in_origin_form() {
         assert_eq!(
             form("http://169.254.169.254/metadata/instance?a=b"),
             Ok(["169.254.169.254", "/metadata/instance?a=b", "169.254.169.254:80"].map(str::to_owned))

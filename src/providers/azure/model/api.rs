@@ -1,57 +1,57 @@
-//! The kinds of ARM resources this program touches: type, API version, quota, names in metrics, read-only fields. Each once.
+//! Table of the kinds of ARM resources in this program: type, API version, quota, names in metrics, read-only fields.
 //!
 //! Upstream: `pkg/azclient/*client` and the Azure Stack overrides of `pkg/azclient/factory_gen.go`.
 
-/// Quota of ARM that a request uses, besides the subscription's own.
+/// Quota of ARM that a request uses, in addition to the subscription's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quota {
     /// Quota of the subscription only.
     Subscription,
-    /// The network resource provider.
+    /// Quota of the network resource provider.
     Network,
-    /// The compute resource provider.
+    /// Quota of the compute resource provider.
     Compute,
 }
 
-/// A kind of resource.
+/// Kind of ARM resource, with its settings.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ApiType {
-    /// Type in its wire spelling, such as `Microsoft.Network/loadBalancers`.
+    /// Type in ARM's spelling, such as `Microsoft.Network/loadBalancers`.
     pub resource_type: &'static str,
     /// `api-version`.
     pub version: &'static str,
     /// `api-version` on Azure Stack.
     pub stack_version: &'static str,
-    /// Quota besides the subscription's.
+    /// Quota in addition to the subscription's.
     pub quota: Quota,
     /// Label `resource` of `arm_request_*`: upstream's `pkg/azclient/*client/zz_generated_client.go`.
     pub metric: &'static str,
-    /// Client's name in the rate limits of the configuration. Upstream: the `ratelimitKey` of `pkg/azclient`'s clients.
+    /// Name of the client in the rate limits of the configuration. Upstream: the `ratelimitKey` of `pkg/azclient`'s clients.
     pub limit: &'static str,
-    /// Label `request` of `cloudprovider_azure_op_*`, without the area, of what is done with such resources.
+    /// Values of the label `request` of `cloudprovider_azure_op_*`, without the area, for operations on such resources.
     pub operations: Names,
     /// Kind of a request in planned writes, and label `kind` of drift.
     pub printed: &'static str,
     /// Whether the documents of Services are compared with the last reconciled state to find drift.
     pub is_compared: bool,
-    /// Fields that only ARM writes; `None`: a document of this type is sent unchanged.
+    /// Fields that only ARM writes; with `None`, a document of this type is sent unchanged.
     pub read_only: Option<ReadOnlyRow>,
 }
 
 type Names = &'static [&'static str];
 
-/// Fields of a type that only ARM writes, besides those of every document.
+/// Fields of a type that only ARM writes, in addition to those of every document.
 ///
-/// A path passes through every element of a list. The fields of expanded references are omitted: no document that is written
-/// afterwards is read with `$expand`, but for `instanceView`.
-/// Source: `readOnly` in azure-rest-api-specs, by way of the models of `azure-mgmt-network` 33.1 and `azure-mgmt-compute` 39.0.
+/// A path passes through every element of a list. The fields of expanded references are omitted, because no document that is
+/// written later is read with `$expand`, except with `instanceView`.
+/// Source: `readOnly` in azure-rest-api-specs, from the models of `azure-mgmt-network` 33.1 and `azure-mgmt-compute` 39.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOnlyRow {
-    /// Fields of the document itself.
+    /// Paths from the root of the document.
     pub own: Names,
-    /// Fields of its `properties`.
+    /// Paths from its `properties`.
     pub properties: Names,
-    /// Lists in its `properties` whose elements have a version of their own, with other fields of the `properties` of these.
+    /// Lists in its `properties` whose elements have their own version, with further read-only fields of the elements' `properties`.
     pub parts: &'static [(&'static str, Names)],
 }
 
@@ -59,10 +59,10 @@ const COMPUTE: &str = "2025-04-01";
 const COMPUTE_STACK: &str = "2019-07-01";
 const NETWORK: &str = "2025-05-01";
 const NETWORK_STACK: &str = "2018-11-01";
-/// Network interfaces and public IPs of scale-set instances have a version of their own.
+/// API version of network interfaces and public IPs of scale set instances.
 const SCALE_SET_NETWORK: &str = "2018-10-01";
 
-/// Read-only fields of a backend pool, in its load balancer and alone.
+/// Read-only fields of a backend pool, in its load balancer and as a single document.
 const POOL: Names = &[
     "backendIPConfigurations",
     "inboundNatRules",
@@ -146,11 +146,11 @@ types! {
             &[("ipConfigurations", &[])];
     PRIVATE_ENDPOINT_CONNECTIONS = "Microsoft.Network/privateLinkServices/privateEndpointConnections" NETWORK, "2019-03-01", Network, "PrivateLinkService" limit "privateLinkService"
         printed "private_endpoint_connection";
-    /// How much of its quotas a subscription uses in a region.
+    /// Usage of a subscription's quotas in a region.
     NETWORK_USAGES = "Microsoft.Network/locations/usages" NETWORK, NETWORK_STACK, Network, "Usage";
     /// Resource providers, for the zones of a region.
     PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "Provider";
-    /// What the caller may do at a scope.
+    /// Permissions of the caller at a scope.
     PERMISSIONS = "Microsoft.Authorization/permissions" "2022-04-01", "2015-07-01", Subscription, "Permission";
     RESOURCE_GROUPS = "Microsoft.Resources/resourceGroups" "2021-04-01", "2021-04-01", Subscription, "ResourceGroup";
 }

@@ -1,7 +1,7 @@
 //! Body of a write: the fields that ARM reads, without those that only ARM writes. Pure.
 //!
 //! In: a document, mostly from ARM. Out: its JSON without the fields of [`read_only`]. Fields that the table does not name
-//! are sent, whatever their origin: newer fields of Azure's, other users' settings. The version that a write is for is sent
+//! are sent, whatever their origin: newer fields of Azure, settings of other users. The version that a write requires is sent
 //! in a header, not in the body.
 
 mod filter;
@@ -30,7 +30,10 @@ pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u
         return serde_json::to_vec(&body);
     }
     let fields = Fields { paths: &fields.paths, tree: Some(POOLS), change: strip_pools, depth: 0 };
-    serde_json::to_vec(&Without { value: document, fields })
+    let mut body = serde_json::to_vec(&Without { value: document, fields })?;
+    // It is kept until the operation has ended.
+    body.shrink_to_fit();
+    Ok(body)
 }
 
 fn strip_pools(pools: &mut Value) {
@@ -46,7 +49,7 @@ pub fn strip(fields: &'static ReadOnlyFields, body: &mut Value) -> Vec<&'static 
     found
 }
 
-/// Takes the interfaces out of the addresses of pools. Whether there were any.
+/// Removes the interfaces from the addresses of pools. Returns `true` if there were any.
 fn strip_members(fields: &ReadOnlyFields, body: &mut Value) -> bool {
     if *fields.kind == api::BACKEND_POOLS {
         return strip_pool(body);
@@ -56,13 +59,14 @@ fn strip_members(fields: &ReadOnlyFields, body: &mut Value) -> bool {
 }
 
 fn strip_pool(pool: &mut Value) -> bool {
-    // By `get_mut`: an index would add the field that is not there.
+    // An index would add the missing field, so use `get_mut`.
     let properties = pool.get_mut("properties").and_then(Value::as_object_mut);
     properties.is_some_and(strip_interfaces)
 }
 
-/// Removes the addresses that only show which interfaces list the pool. Where one says more, ARM identifies them by the
-/// interface, unless they have an IP.
+/// Removes the addresses if they only show the interfaces that reference the pool.
+///
+/// If one has other settings, all are kept, because ARM identifies them by the interface. Addresses with an IP lose the interface.
 fn strip_interfaces(pool: &mut Map<String, Value>) -> bool {
     let Some(addresses) = pool.get_mut(ADDRESSES).and_then(Value::as_array_mut) else { return false };
     if !addresses.is_empty() && addresses.iter().all(only_shows_interface) {
@@ -78,13 +82,13 @@ fn has_ip(address: &Value) -> bool {
 
 fn only_shows_interface(address: &Value) -> bool {
     let Some(properties) = address["properties"].as_object() else { return false };
-    let says_nothing = |(name, value): (&String, &Value)| match name.as_str() {
+    let is_default = |(name, value): (&String, &Value)| match name.as_str() {
         CONFIGURATION => true,
         "adminState" => value == "None",
         "ipAddress" => value == "",
         _ => value.is_null(),
     };
-    properties.contains_key(CONFIGURATION) && properties.iter().all(says_nothing)
+    properties.contains_key(CONFIGURATION) && properties.iter().all(is_default)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{
 };
 
 documents! {
-    /// A scale set, uniform or flexible.
+    /// Scale set, uniform or flexible.
     VirtualMachineScaleSet {
         id: String,
         location: String,
@@ -20,57 +20,57 @@ documents! {
         sku: ArmSku,
         properties: ArmScaleSetProperties,
     }
-    /// See [`VirtualMachineScaleSet`].
+    /// Properties of a [`VirtualMachineScaleSet`].
     ArmScaleSetProperties {
         orchestration_mode: String,
         provisioning_state: String,
         virtual_machine_profile: ScaleSetVmProfile,
     }
-    /// What new instances of a scale set look like.
+    /// Model of new instances of a scale set.
     ScaleSetVmProfile {
         network_profile: NetworkProfileConfiguration,
     }
-    /// An instance of a uniform scale set.
+    /// Instance of a uniform scale set.
     VirtualMachineScaleSetVm {
         id: String,
         location: String,
         etag: String,
         properties: ScaleSetVmProperties,
     }
-    /// See [`VirtualMachineScaleSetVm`].
+    /// Properties of a [`VirtualMachineScaleSetVm`].
     ScaleSetVmProperties {
         provisioning_state: String,
         hardware_profile: Value,
         network_profile_configuration: NetworkProfileConfiguration,
         instance_view: ArmInstanceView,
     }
-    /// What a machine is doing; only in answers to `$expand=instanceView`.
+    /// Runtime status of a machine, only in responses to `$expand=instanceView`.
     ArmInstanceView {
         statuses: Vec<InstanceViewStatus>,
     }
-    /// `PowerState/…`, `ProvisioningState/…`.
+    /// Status of a machine: `PowerState/…` or `ProvisioningState/…`.
     InstanceViewStatus {
         code: String,
     }
-    /// Network interfaces of a scale set's model, or of one instance of it.
+    /// Network interfaces of a scale set's model, or of one of its instances.
     NetworkProfileConfiguration {
         network_api_version: String,
         network_interface_configurations: Vec<NetworkInterfaceConfiguration>,
     }
-    /// One of them.
+    /// Network interface of a scale set's model or instance.
     NetworkInterfaceConfiguration {
         properties: NetworkInterfaceConfigurationProperties,
     }
-    /// See [`NetworkInterfaceConfiguration`].
+    /// Properties of a [`NetworkInterfaceConfiguration`].
     NetworkInterfaceConfigurationProperties {
         primary: bool,
         ip_configurations: Vec<ScaleSetIpConfiguration>,
     }
-    /// An IP configuration of it.
+    /// IP configuration of a [`NetworkInterfaceConfiguration`].
     ScaleSetIpConfiguration {
         properties: ScaleSetIpConfigurationProperties,
     }
-    /// See [`ScaleSetIpConfiguration`].
+    /// Properties of a [`ScaleSetIpConfiguration`].
     ScaleSetIpConfigurationProperties {
         primary: bool,
         private_ip_address_version: String = "privateIPAddressVersion",
@@ -79,7 +79,7 @@ documents! {
 }
 
 impl ArmInstanceView {
-    /// Returns the part behind `PowerState/`, as ARM writes it.
+    /// Returns the part after `PowerState/`, in ARM's spelling.
     pub fn power_state(&self) -> Option<&str> {
         const PREFIX: &str = "PowerState/";
         let codes = self.statuses.iter().flatten().filter_map(|status| status.code.as_deref());
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_power_state_is_the_part_behind_the_slash() {
+    fn the_power_state_is_the_part_after_the_slash() {
         let cases = [
             (r#"[{"code":"ProvisioningState/succeeded"},{"code":"PowerState/running"}]"#, Some("running")),
             (r#"[{"code":"powerstate/deallocated"}]"#, Some("deallocated")),

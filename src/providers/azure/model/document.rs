@@ -1,7 +1,7 @@
-//! Common form of ARM documents: modelled fields, and all other fields of ARM, which are sent back unchanged.
+//! Common form of ARM documents: modeled fields, and all other fields of ARM, which are sent back unchanged.
 //! Parts of network documents are kept without their version, which only ARM writes.
 //!
-//! In: JSON of ARM. Out: structs whose fields are all optional, so that absent, `[]` and `""` are preserved. A modelled
+//! In: JSON of ARM. Out: structs whose fields are all optional, so that absent, `[]` and `""` are preserved. A modeled
 //! field that is `null` is absent afterwards, which means the same to ARM. Numbers outside `i64`, `u64` and `f64` are not
 //! preserved; ARM's documents have none.
 
@@ -14,11 +14,11 @@ use serde::{Deserialize, Deserializer};
 
 use super::ResourceId;
 
-/// Tags. Values are text; ARM lets them be `null`.
+/// Tags of a resource. ARM allows `null` as a value.
 pub type Tags = BTreeMap<String, Option<String>>;
 
-/// Declares documents: every field becomes an `Option` with its JSON name in camel case, or the given one, and every struct gets
-/// the fields it does not model as `extra`, read by the given function.
+/// Declares documents. Every field becomes an `Option` with its JSON name in camel case, or the specified one. Every struct gets
+/// its other fields as `extra`, read by the specified function.
 macro_rules! documents {
     ($($(#[$doc:meta])* $name:ident $(extra $read:literal)? { $($field:ident: $type:ty $(= $json:literal)?,)* })*) => {$(
         $(#[$doc])*
@@ -30,7 +30,7 @@ macro_rules! documents {
                 #[serde(default, skip_serializing_if = "Option::is_none" $(, rename = $json)?)]
                 pub $field: Option<$type>,
             )*
-            /// Everything else.
+            /// Fields that the struct does not model.
             #[serde(flatten $(, deserialize_with = $read)?)]
             pub extra: $crate::providers::azure::model::document::Extra,
         }
@@ -40,7 +40,7 @@ macro_rules! documents {
 }
 pub(super) use documents;
 
-/// Declares documents that are only read: a field that is missing or `null` is empty, and other fields are dropped.
+/// Declares documents that are only read. A missing or `null` field is empty, and other fields are dropped.
 macro_rules! records {
     ($($(#[$doc:meta])* $visibility:vis $name:ident {
         $($(#[$field_doc:meta])* $field:ident: $type:ty $(= $json:literal)?,)*
@@ -61,23 +61,23 @@ macro_rules! records {
 }
 pub(crate) use records;
 
-/// Reads a field of a record, which is empty if ARM sends no value.
+/// Deserializes a field of a record, which is empty if ARM sends no value.
 pub(crate) fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(field: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(field)?.unwrap_or_default())
 }
 
-/// Gives documents that have an id and a name of their own the answers to which one they are.
+/// Implements comparisons with an ID and a name for documents that have both.
 macro_rules! identified {
     ($($name:ident,)*) => {$(
         impl $name {
-            /// Whether it is the resource `id`.
+            /// Returns `true` if this is the resource `id`.
             pub fn is(&self, id: &$crate::providers::azure::model::ResourceId) -> bool {
                 self.id.as_deref().is_some_and(|text| id.same_as(text))
             }
 
-            /// Whether it has this name.
+            /// Returns `true` if the name is `name`, ignoring case.
             pub fn name_is(&self, name: &str) -> bool {
-                self.name.as_deref().is_some_and(|known| $crate::providers::azure::model::spelling::same_name(known, name))
+                self.name.as_deref().is_some_and(|own| $crate::providers::azure::model::spelling::same_name(own, name))
             }
         }
     )*};
@@ -85,16 +85,16 @@ macro_rules! identified {
 pub(super) use identified;
 
 documents! {
-    /// A reference to another resource, in ARM's spelling.
+    /// Reference to another resource, in ARM's spelling.
     SubResource {
         id: String,
     }
-    /// Price and size class.
+    /// SKU, which selects features and price.
     ArmSku {
         name: String,
         capacity: i64,
     }
-    /// Edge zone.
+    /// Edge zone of a resource.
     ExtendedLocation {
         name: String,
         kind: String = "type",
@@ -107,12 +107,12 @@ impl SubResource {
         Self { id: Some(id.as_str().to_owned()), extra: Extra::new() }
     }
 
-    /// Returns the resource that it refers to; `None` if the text is not a resource ID.
+    /// Returns the ID of the referenced resource; `None` if the text is not a resource ID.
     pub fn resource_id(&self) -> Option<ResourceId> {
         ResourceId::parse(self.id.as_deref()?).ok()
     }
 
-    /// Returns `true` if it refers to `id`, letter case aside.
+    /// Returns `true` if the reference is to `id`, ignoring case.
     pub fn refers_to(&self, id: &ResourceId) -> bool {
         self.id.as_deref().is_some_and(|text| id.same_as(text))
     }

@@ -7,67 +7,68 @@ use crate::cloud_provider::CloudError;
 
 pub type ArmResult<T> = Result<T, ArmError>;
 
-/// The caller's next move.
+/// Class of an error by the caller's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ArmErrorClass {
-    /// ARM says of this very resource that it does not exist (404, code `ResourceNotFound`, `NotFound` or `InstanceNotFound`).
+    /// Requested resource that does not exist according to ARM (404, code `ResourceNotFound`, `NotFound` or `InstanceNotFound`).
     NotFound,
-    /// A parent of the resource is missing: its group, subscription or enclosing resource. Inconclusive about the resource.
+    /// Missing parent of the resource: its group, subscription or enclosing resource. Inconclusive about the resource itself.
     ParentNotFound,
-    /// 401, or no token could be had: credentials have to be mended.
+    /// 401, or no token: the credentials must be fixed.
     Unauthorized,
-    /// 403: a role assignment is missing.
+    /// 403, usually a missing role assignment.
     Forbidden,
-    /// A request quota is used up: wait as requested. The budget has paused the quota already.
+    /// Exhausted request quota: wait as requested. The budget has paused the quota already.
     Throttled,
-    /// Another operation holds the resource (`RetryableErrorDueToAnotherOperation`, `AnotherOperationInProgress`, …): try again soon.
+    /// Resource that another operation has locked (`RetryableErrorDueToAnotherOperation`, `AnotherOperationInProgress`, …): retry soon.
     Busy,
-    /// 412, or superseded by another write: read again and plan again.
+    /// 412, or a write that another one superseded: read and plan again.
     Conflict,
-    /// A limit of the subscription or the resource is reached: the user has to raise or free it.
+    /// Reached limit of the subscription or the resource: the user must raise it or delete something.
     QuotaExceeded,
-    /// The document can never be accepted unchanged.
+    /// Document that ARM can never accept unchanged.
     Invalid,
     /// 5xx, no connection, a timeout before anything was sent: retry with backoff.
     Transient,
-    /// A write was sent and no answer came: read before writing again.
+    /// Sent write without a response: read before writing again.
     OutcomeUnknown,
-    /// The response is not ARM's: retry with backoff, and report it.
+    /// Response that is not from ARM: retry with backoff, and report it.
     MalformedAnswer,
-    /// The process may not write now.
+    /// Write without leadership, or refused by a write check; nothing was sent.
     NotLeader,
 }
 
-/// An ARM request that did not succeed.
+/// Error of an ARM request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArmError {
     pub class: ArmErrorClass,
-    /// HTTP status, when there was an answer.
+    /// HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// ARM's error code, as sent; of nested ones the one that decided the class; empty when there is none.
+    /// Error code in ARM's spelling; of nested codes, the one that determined the class; empty if there is none.
     pub code: String,
-    /// ARM's message with those of nested errors, or what happened instead of an answer.
+    /// Message of ARM with those of nested errors, or the reason why there was no response.
     pub message: String,
     /// Request line: `GET /subscriptions/…`.
     pub request: String,
     /// `x-ms-correlation-request-id`, for a support case.
     pub correlation_id: Option<String>,
-    /// Delay that ARM requests.
+    /// Delay that ARM requested.
     pub retry_after: Option<Duration>,
 }
 
 /// Permission that a 403 names as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingPermission<'a> {
-    /// `Microsoft.Network/loadBalancers/write`.
+    /// Action, such as `Microsoft.Network/loadBalancers/write`.
     pub action: &'a str,
-    /// Resource id on which it is missing.
+    /// Resource ID on which the permission is missing.
     pub scope: &'a str,
 }
 
-/// Delay for classes that require one, if ARM sent none.
-const WAIT_THROTTLED: Duration = Duration::from_secs(30);
-const WAIT_BUSY: Duration = Duration::from_secs(5);
+/// Delay after [`ArmErrorClass::Throttled`] if ARM requested none.
+const THROTTLED_DELAY: Duration = Duration::from_secs(30);
+/// Delay after [`ArmErrorClass::Busy`] if ARM requested none.
+const BUSY_DELAY: Duration = Duration::from_secs(5);
 
 impl ArmError {
     /// Creates an error without a response of ARM.
@@ -76,19 +77,18 @@ impl ArmError {
         Self { class, status: None, code, message, request, correlation_id: None, retry_after: None }
     }
 
-    /// Returns `true` if this code occurs anywhere in the error, ignoring letter case: some callers distinguish errors of
-    /// one class.
+    /// Returns `true` if `code` occurs as a word in the code or message of the error, ignoring case.
     pub fn mentions(&self, code: &str) -> bool {
         let word = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| spelling::same_word(word, code));
         word(&self.code) || word(&self.message)
     }
 
-    /// Returns `true` if the message says that something around the resource is missing, by its type and names.
+    /// Returns `true` if the message names a missing parent of the resource.
     pub fn names_a_parent(&self) -> bool {
         self.request.split_once(' ').is_some_and(|(_, path)| names_a_parent(path, &self.message))
     }
 
-    /// Returns action and scope of a 403, taken from ARM's sentence; `None` if it does not name them.
+    /// Returns the action and scope in the message of a 403; `None` if it does not name them.
     pub fn missing_permission(&self) -> Option<MissingPermission<'_>> {
         if self.class != ArmErrorClass::Forbidden {
             return None;
@@ -99,12 +99,12 @@ impl ArmError {
 }
 
 impl From<ArmError> for CloudError {
-    /// Converts `NotFound` to `Failed`: whether an instance is gone is for the caller to decide, who knows the request.
+    /// Converts the error. `NotFound` becomes `Failed`: only the caller knows whether the request proves that an instance is missing.
     fn from(error: ArmError) -> Self {
         let (message, wait) = (error.to_string(), error.retry_after);
         match error.class {
-            ArmErrorClass::Throttled => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_THROTTLED), message },
-            ArmErrorClass::Busy => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_BUSY), message },
+            ArmErrorClass::Throttled => CloudError::RetryAfter { after: wait.unwrap_or(THROTTLED_DELAY), message },
+            ArmErrorClass::Busy => CloudError::RetryAfter { after: wait.unwrap_or(BUSY_DELAY), message },
             ArmErrorClass::Invalid | ArmErrorClass::QuotaExceeded => CloudError::Invalid(message),
             ArmErrorClass::NotLeader => CloudError::NotLeader(message),
             _ => CloudError::Failed(message),
@@ -134,7 +134,7 @@ impl fmt::Display for ArmError {
 /// Returns `true` if the message names a missing parent of the resource, such as the scale set of an instance or the network
 /// of a subnet.
 ///
-/// ARM quotes type and name (`'Microsoft.Network/virtualNetworks/vnet'`), with the same code.
+/// ARM quotes the type and name of the parent (`'Microsoft.Network/virtualNetworks/vnet'`); the error code is the same.
 pub(crate) fn names_a_parent(path: &str, message: &str) -> bool {
     let own = path.rsplit_once("/providers/").map(|(_, own)| own.to_ascii_lowercase());
     let quoted = message.split('\'').nth(1).filter(|quoted| quoted.contains('/')).map(str::to_ascii_lowercase);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_becomes_the_callers_next_move() {
+    fn each_class_is_converted_to_the_next_step() {
         use ArmErrorClass::*;
         let class = |class| CloudError::from(error(class, "m")).class();
         assert_eq!([Throttled, Busy].map(class), ["retry_after"; 2]);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(class(NotLeader), "not_leader");
         let rest = [NotFound, ParentNotFound, Unauthorized, Forbidden, Conflict, Transient, OutcomeUnknown, MalformedAnswer];
         assert_eq!(rest.map(class), ["failed"; 8], "NotFound too: never a deletion by conversion");
-        let told = ArmError { retry_after: Some(Duration::from_secs(7)), ..error(Throttled, "m") };
-        assert!(matches!(CloudError::from(told), CloudError::RetryAfter { after, .. } if after.as_secs() == 7));
+        let delayed = ArmError { retry_after: Some(Duration::from_secs(7)), ..error(Throttled, "m") };
+        assert!(matches!(CloudError::from(delayed), CloudError::RetryAfter { after, .. } if after.as_secs() == 7));
     }
 }

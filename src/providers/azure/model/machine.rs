@@ -1,4 +1,4 @@
-//! Machine of any kind, compact: the fields for Nodes, routes and load balancers; the query for one, and why there is none.
+//! Machine of any kind with the fields for Nodes, routes and load balancers; the query for a machine, and its errors.
 
 use std::net::IpAddr;
 
@@ -7,31 +7,31 @@ use super::{ArmError, ResourceId};
 /// Membership of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineKind {
-    /// An instance of a uniform scale set.
+    /// Instance of a uniform scale set.
     ScaleSetInstance {
-        /// Scale set of the instance.
+        /// ID of the scale set.
         scale_set: ResourceId,
         /// Decimal number in the scale set.
         instance_id: String,
     },
-    /// A machine of a flexible scale set.
+    /// Machine of a flexible scale set.
     FlexInstance { scale_set: ResourceId },
-    /// A machine of an availability set.
+    /// Machine of an availability set.
     AvailabilitySet { set: ResourceId },
-    /// A machine of its own.
+    /// Machine without a set.
     Standalone,
 }
 
 /// IP configuration of a network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineIpConfiguration {
-    /// Whether it is the interface's primary one.
+    /// Whether it is the primary configuration of the interface.
     pub primary: bool,
-    /// Whether it is of IPv6.
+    /// Whether the family is IPv6.
     pub ipv6: bool,
-    /// Private address, as ARM writes it.
+    /// Private address, in ARM's spelling.
     pub private_address: Option<String>,
-    /// Public address, as ARM writes it.
+    /// Public address, in ARM's spelling.
     pub public_address: Option<String>,
 }
 
@@ -39,15 +39,15 @@ pub struct MachineIpConfiguration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineInterface {
     pub id: ResourceId,
-    /// Whether it is the machine's primary one.
+    /// Whether it is the primary interface of the machine.
     pub primary: bool,
-    /// Addresses in ARM's order.
+    /// IP configurations in ARM's order.
     pub ip_configurations: Vec<MachineIpConfiguration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// ARM id, in ARM's spelling.
+    /// ID in ARM's spelling.
     pub id: ResourceId,
     pub kind: MachineKind,
     /// Name of the virtual machine; for an instance of a uniform scale set `<set>_<number>`.
@@ -57,23 +57,23 @@ pub struct Machine {
     /// Value of `vmId`, which differs for a machine recreated under the same name.
     pub vm_id: String,
     pub vm_size: String,
-    /// Region, as ARM writes it.
+    /// Region, in ARM's spelling.
     pub location: String,
     pub zone: Option<String>,
     /// Fault domain, if the instance view was requested and has one.
     pub fault_domain: Option<i32>,
     /// `properties.provisioningState`.
     pub provisioning_state: String,
-    /// Part behind `PowerState/`; `None` if the instance view was not requested or has none.
+    /// Part after `PowerState/`; `None` if the instance view was not requested or has none.
     pub power_state: Option<String>,
     /// Network interfaces, in the machine's order.
     pub interfaces: Vec<MachineInterface>,
 }
 
 impl Machine {
-    /// Returns the name of the machine's Node, but for letter case.
+    /// Returns the name of the machine's Node, in any letter case.
     ///
-    /// In scale sets that is the host name (empty if ARM does not report it), elsewhere the machine's own name.
+    /// In scale sets this is the host name (empty if ARM does not report it), otherwise the name of the machine.
     pub fn node_name(&self) -> &str {
         match self.kind {
             MachineKind::ScaleSetInstance { .. } | MachineKind::FlexInstance { .. } => &self.computer_name,
@@ -99,7 +99,7 @@ impl Machine {
         configurations.filter_map(|configuration| configuration.private_address.as_deref()?.parse().ok())
     }
 
-    /// Returns `true` if some interface has a private address: a machine that is still being made has none.
+    /// Returns `true` if an interface has a private address. A machine that is still being created has none.
     pub fn has_address(&self) -> bool {
         let mut configurations = self.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
         configurations.any(|configuration| configuration.private_address.is_some())
@@ -111,26 +111,25 @@ impl Machine {
 pub struct MachineQuery {
     /// Name of the Node.
     pub node_name: String,
-    /// The machine, from `spec.providerID`; an id decides alone, the name is not compared then.
+    /// ID of the machine, from `spec.providerID`. If present, the name is not compared.
     pub id: Option<ResourceId>,
-    /// Resource group from the label `kubernetes.azure.com/resource-group`; `None`: the cluster's.
+    /// Resource group from the label `kubernetes.azure.com/resource-group`; `None` for the cluster's.
     pub resource_group: Option<String>,
 }
 
 /// Reason why there is no machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// The machine is in none of its possible locations, which were read just now and are listed. Not evidence that it is
-    /// gone.
+    /// Machine that is in none of the listed locations, which have just been read. This does not prove that it is deleted.
     #[error("instance not found: {0}")]
     NotListed(String),
-    /// The machine exists, but has no network interface or no address yet.
+    /// Machine that exists, but has no network interface or no address yet.
     #[error(
         "{0} has no private address yet; if it should have one, may the identity in azure.json read network interfaces, and those \
          of scale sets?"
     )]
     NoAddress(String),
-    /// The request to ARM failed.
+    /// Failed request to ARM.
     #[error(transparent)]
     Arm(#[from] ArmError),
 }

@@ -1,26 +1,26 @@
 //! Lengths and characters that ARM accepts in names, labels and tags. Pure.
 //!
-//! In: texts of users. Out: whether ARM could know them at all. Other texts are used in no URL, label or log line. Upstream:
+//! In: texts of users. Out: whether ARM could accept them. Other texts are not used in URLs, labels and log lines. Source:
 //! Azure's naming rules (`azure-resource-manager/management/resource-name-rules`, `…/tag-resources`).
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Longest name of a resource group, in characters.
-const GROUP: usize = 90;
-/// Longest name of a network resource.
-const RESOURCE: usize = 80;
-/// Lengths of a DNS label.
-const LABEL: std::ops::RangeInclusive<usize> = 3..=63;
-/// Longest key of a tag, in characters.
-const TAG_KEY: usize = 512;
-/// Longest value of a tag, in characters.
+/// Maximum length of a resource group's name, in characters.
+const MAX_GROUP: usize = 90;
+/// Maximum length of a network resource's name, in characters.
+const MAX_RESOURCE: usize = 80;
+/// Allowed lengths of a DNS label.
+const LABEL_LENGTHS: std::ops::RangeInclusive<usize> = 3..=63;
+/// Maximum length of a tag's key, in characters.
+const MAX_TAG_KEY: usize = 512;
+/// Maximum length of a tag's value, in characters.
 pub const MAX_TAG_VALUE: usize = 256;
-/// Most tags of a resource.
+/// Maximum number of tags of a resource.
 pub const MAX_TAGS: usize = 50;
-/// Longest type and value of an IP tag.
-const IP_TAG: usize = 256;
+/// Maximum length of the type and the value of an IP tag, in characters.
+const MAX_IP_TAG: usize = 256;
 
 /// Description of the format that [`is_group`] accepts, for messages.
 pub const GROUP_FORMAT: &str = "1 to 90 letters, digits, `_`, `-`, `.` and parentheses, no `.` at the end";
@@ -30,58 +30,60 @@ pub const RESOURCE_FORMAT: &str =
 /// Description of the format that [`is_machine_set`] accepts, for messages.
 pub const MACHINE_SET_FORMAT: &str = "1 to 80 letters, digits, `_`, `.` and `-`";
 
-/// Returns `true` if `text` has at most `longest` characters. Counts no further than that.
-fn fits(text: &str, longest: usize) -> bool {
-    text.chars().nth(longest).is_none()
+/// Returns `true` if `text` has at most `max` characters, without counting the others.
+fn fits(text: &str, max: usize) -> bool {
+    text.chars().nth(max).is_none()
 }
 
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_.-".contains(c)
 }
 
-/// Returns a resource group: letters and digits of any script, `_`, `-`, `.`, `(` and `)`, no `.` at the end.
+/// Returns `true` for a valid name of a resource group: letters and digits of any script, `_`, `-`, `.`, `(` and `)`, no `.` at the end.
 pub fn is_group(text: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || "_-.()".contains(c);
-    !text.is_empty() && fits(text, GROUP) && !text.ends_with('.') && text.chars().all(allowed)
+    !text.is_empty() && fits(text, MAX_GROUP) && !text.ends_with('.') && text.chars().all(allowed)
 }
 
-/// Returns a network resource, such as a public IP or a subnet: it begins with a letter or digit and ends with one or `_`.
+/// Returns `true` for a valid name of a network resource, such as a public IP or a subnet.
+///
+/// It begins with a letter or digit and ends with a letter, digit or `_`.
 pub fn is_resource(text: &str) -> bool {
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let ends = text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    starts && ends && fits(text, RESOURCE) && text.chars().all(is_word)
+    starts && ends && fits(text, MAX_RESOURCE) && text.chars().all(is_word)
 }
 
-/// Returns a scale set or availability set, or `__auto__`.
+/// Returns `true` for a valid name of a scale set or availability set, and for `__auto__`.
 pub fn is_machine_set(text: &str) -> bool {
-    !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word)
+    !text.is_empty() && fits(text, MAX_RESOURCE) && text.chars().all(is_word)
 }
 
 /// Returns `true` if ARM accepts the DNS label of a public IP: `^[a-z][a-z0-9-]{1,61}[a-z0-9]$`, as ARM's own error states.
 pub fn is_dns_label(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let starts = text.starts_with(|c: char| c.is_ascii_lowercase());
-    starts && !text.ends_with('-') && LABEL.contains(&text.len()) && text.chars().all(is_allowed)
+    starts && !text.ends_with('-') && LABEL_LENGTHS.contains(&text.len()) && text.chars().all(is_allowed)
 }
 
 /// Returns `true` if ARM accepts the key and value of a tag.
 pub fn is_tag(key: &str, value: &str) -> bool {
     let allowed = |c: char| !c.is_control() && !"<>%&\\?/".contains(c);
-    fits(key, TAG_KEY) && key.chars().all(allowed) && fits(value, MAX_TAG_VALUE) && !value.chars().any(char::is_control)
+    fits(key, MAX_TAG_KEY) && key.chars().all(allowed) && fits(value, MAX_TAG_VALUE) && !value.chars().any(char::is_control)
 }
 
-/// Returns the type and value of an IP tag.
+/// Returns `true` if ARM accepts the type and value of an IP tag.
 pub fn is_ip_tag(kind: &str, value: &str) -> bool {
-    [kind, value].iter().all(|text| fits(text, IP_TAG) && !text.chars().any(char::is_control))
+    [kind, value].iter().all(|text| fits(text, MAX_IP_TAG) && !text.chars().any(char::is_control))
 }
 
 /// Returns `true` for a source of a security rule: a service tag, a range, an address or `*`.
 pub fn is_source(text: &str) -> bool {
-    let is_tag = !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word);
+    let is_tag = !text.is_empty() && fits(text, MAX_RESOURCE) && text.chars().all(is_word);
     is_tag || text == "*" || text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok()
 }
 
-/// Returns the path of an HTTP request.
+/// Returns `true` for a valid path of an HTTP request.
 pub fn is_path(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_arm_could_know() {
+    fn names_are_those_that_arm_could_accept() {
         let long = |length: usize| "a".repeat(length);
         for (text, group, resource) in [
             ("rg-pips", true, true),

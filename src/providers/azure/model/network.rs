@@ -1,8 +1,7 @@
 //! Documents of the network provider: load balancers, public IPs, security groups, routes, interfaces, subnets, private link
 //! services with their connections.
 //!
-//! Upstream: the structures of `armnetwork` that `pkg/provider` reads and writes; see [`super::document`] for what becomes of the
-//! rest.
+//! Upstream: the structures of `armnetwork` that `pkg/provider` reads and writes. [`super::document`] preserves other fields.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use super::{
 };
 
 documents! {
-    /// A load balancer with all its parts.
+    /// Load balancer with all its parts.
     ArmLoadBalancer {
         id: String,
         name: String,
@@ -27,7 +26,7 @@ documents! {
         sku: ArmSku,
         properties: Arc<LoadBalancerProperties>,
     }
-    /// See [`ArmLoadBalancer`].
+    /// Properties of an [`ArmLoadBalancer`].
     LoadBalancerProperties {
         provisioning_state: String,
         frontend_ip_configurations: Vec<FrontendIpConfiguration> = "frontendIPConfigurations",
@@ -38,15 +37,15 @@ documents! {
         inbound_nat_rules: Vec<Value>,
         inbound_nat_pools: Vec<Value>,
     }
-    /// An address of a load balancer.
+    /// Frontend IP configuration: an address of a load balancer.
     FrontendIpConfiguration extra "Extra::of_part" {
         id: String,
         name: String,
         zones: Vec<String>,
         properties: FrontendIpConfigurationProperties,
     }
-    /// See [`FrontendIpConfiguration`].
-    FrontendIpConfigurationProperties extra "Extra::of_part" {
+    /// Properties of a [`FrontendIpConfiguration`].
+    FrontendIpConfigurationProperties extra "Extra::of_part_properties" {
         private_ip_address: String = "privateIPAddress",
         private_ip_address_version: String = "privateIPAddressVersion",
         private_ip_allocation_method: String = "privateIPAllocationMethod",
@@ -58,14 +57,14 @@ documents! {
         inbound_nat_rules: Vec<SubResource>,
         inbound_nat_pools: Vec<SubResource>,
     }
-    /// Where a rule sends its traffic.
+    /// Backend pool, the target of a rule's traffic.
     BackendAddressPool extra "Extra::of_part" {
         id: String,
         name: String,
         etag: String,
         properties: BackendAddressPoolProperties,
     }
-    /// See [`BackendAddressPool`].
+    /// Properties of a [`BackendAddressPool`].
     BackendAddressPoolProperties {
         provisioning_state: String,
         backend_ip_configurations: Vec<SubResource> = "backendIPConfigurations",
@@ -74,25 +73,25 @@ documents! {
         load_balancing_rules: Vec<SubResource>,
         outbound_rules: Vec<SubResource>,
     }
-    /// A member that is listed by its address.
+    /// Member of a pool that is listed by its address.
     BackendAddress {
         name: String,
         properties: BackendAddressProperties,
     }
-    /// See [`BackendAddress`].
+    /// Properties of a [`BackendAddress`].
     BackendAddressProperties {
         ip_address: String,
         virtual_network: SubResource,
         network_interface_ip_configuration: SubResource = "networkInterfaceIPConfiguration",
     }
-    /// One port of a Service.
+    /// Load balancing rule: one port of a Service.
     LoadBalancingRule extra "Extra::of_part" {
         id: String,
         name: String,
         properties: LoadBalancingRuleProperties,
     }
-    /// See [`LoadBalancingRule`].
-    LoadBalancingRuleProperties extra "Extra::of_part" {
+    /// Properties of a [`LoadBalancingRule`].
+    LoadBalancingRuleProperties extra "Extra::of_part_properties" {
         protocol: String,
         frontend_port: i64,
         backend_port: i64,
@@ -106,14 +105,14 @@ documents! {
         backend_address_pools: Vec<SubResource>,
         probe: SubResource,
     }
-    /// How members are found healthy.
+    /// Health probe of the pool members.
     Probe extra "Extra::of_part" {
         id: String,
         name: String,
         properties: ProbeProperties,
     }
-    /// See [`Probe`].
-    ProbeProperties extra "Extra::of_part" {
+    /// Properties of a [`Probe`].
+    ProbeProperties extra "Extra::of_part_properties" {
         protocol: String,
         port: i64,
         request_path: String,
@@ -121,18 +120,18 @@ documents! {
         probe_threshold: i64,
         load_balancing_rules: Vec<SubResource>,
     }
-    /// Source address translation for members.
+    /// Outbound rule: source address translation for pool members.
     OutboundRule extra "Extra::of_part" {
         id: String,
         name: String,
         properties: OutboundRuleProperties,
     }
-    /// See [`OutboundRule`].
-    OutboundRuleProperties extra "Extra::of_part" {
+    /// Properties of an [`OutboundRule`].
+    OutboundRuleProperties extra "Extra::of_part_properties" {
         frontend_ip_configurations: Vec<SubResource> = "frontendIPConfigurations",
         backend_address_pool: SubResource,
     }
-    /// A public address.
+    /// Public IP, which frontends reference.
     PublicIpAddress {
         id: String,
         name: String,
@@ -144,7 +143,7 @@ documents! {
         sku: ArmSku,
         properties: PublicIpAddressProperties,
     }
-    /// See [`PublicIpAddress`].
+    /// Properties of a [`PublicIpAddress`].
     PublicIpAddressProperties {
         provisioning_state: String,
         ip_address: String,
@@ -157,16 +156,16 @@ documents! {
         ip_configuration: SubResource,
         nat_gateway: SubResource,
     }
-    /// Names of a public address.
+    /// DNS names of a public IP.
     DnsSettings {
         domain_name_label: String,
     }
-    /// Where a public address comes from.
+    /// IP tag, which selects the range of a public IP.
     IpTag {
         ip_tag_type: String,
         tag: String,
     }
-    /// A security group.
+    /// Network security group with its rules.
     NetworkSecurityGroup {
         id: String,
         name: String,
@@ -175,21 +174,21 @@ documents! {
         etag: String,
         properties: Arc<NetworkSecurityGroupProperties>,
     }
-    /// See [`NetworkSecurityGroup`].
+    /// Properties of a [`NetworkSecurityGroup`].
     NetworkSecurityGroupProperties {
         provisioning_state: String,
         security_rules: Vec<SecurityRule>,
         subnets: Vec<SubResource>,
         network_interfaces: Vec<SubResource>,
     }
-    /// A rule of a security group.
+    /// Rule of a network security group.
     SecurityRule extra "Extra::of_part" {
         id: String,
         name: String,
         properties: SecurityRuleProperties,
     }
-    /// See [`SecurityRule`].
-    SecurityRuleProperties extra "Extra::of_part" {
+    /// Properties of a [`SecurityRule`].
+    SecurityRuleProperties extra "Extra::of_part_properties" {
         description: String,
         access: String,
         direction: String,
@@ -205,7 +204,7 @@ documents! {
         destination_port_range: String,
         destination_port_ranges: Vec<String>,
     }
-    /// A route table.
+    /// Route table of a subnet.
     RouteTable {
         id: String,
         name: String,
@@ -214,50 +213,50 @@ documents! {
         etag: String,
         properties: RouteTableProperties,
     }
-    /// See [`RouteTable`].
+    /// Properties of a [`RouteTable`].
     RouteTableProperties {
         routes: Vec<ArmRoute>,
     }
-    /// A route.
+    /// Route of a route table.
     ArmRoute {
         id: String,
         name: String,
         properties: RouteProperties,
     }
-    /// See [`ArmRoute`].
+    /// Properties of an [`ArmRoute`].
     RouteProperties {
         address_prefix: String,
         next_hop_type: String,
         next_hop_ip_address: String,
     }
-    /// A network interface, of a machine or of an instance of a scale set.
+    /// Network interface of a machine or of an instance of a scale set.
     NetworkInterface {
         etag: String,
         properties: NetworkInterfaceProperties,
     }
-    /// See [`NetworkInterface`].
+    /// Properties of a [`NetworkInterface`].
     NetworkInterfaceProperties {
         provisioning_state: String,
         ip_configurations: Vec<NetworkInterfaceIpConfiguration>,
     }
-    /// An IP configuration of a network interface.
+    /// IP configuration of a network interface.
     NetworkInterfaceIpConfiguration {
         properties: NetworkInterfaceIpConfigurationProperties,
     }
-    /// See [`NetworkInterfaceIpConfiguration`].
+    /// Properties of a [`NetworkInterfaceIpConfiguration`].
     NetworkInterfaceIpConfigurationProperties {
         primary: bool,
         private_ip_address_version: String = "privateIPAddressVersion",
         load_balancer_backend_address_pools: Vec<SubResource>,
     }
-    /// A subnet.
+    /// Subnet of a virtual network.
     Subnet {
         id: String,
         name: String,
         etag: String,
         properties: SubnetProperties,
     }
-    /// See [`Subnet`].
+    /// Properties of a [`Subnet`].
     SubnetProperties {
         address_prefix: String,
         address_prefixes: Vec<String>,
@@ -273,7 +272,7 @@ documents! {
         etag: String,
         properties: PrivateLinkServiceProperties,
     }
-    /// See [`PrivateLinkService`].
+    /// Properties of a [`PrivateLinkService`].
     PrivateLinkServiceProperties {
         provisioning_state: String,
         load_balancer_frontend_ip_configurations: Vec<SubResource>,
@@ -290,7 +289,7 @@ documents! {
         name: String,
         properties: PrivateLinkIpConfigurationProperties,
     }
-    /// See [`PrivateLinkIpConfiguration`].
+    /// Properties of a [`PrivateLinkIpConfiguration`].
     PrivateLinkIpConfigurationProperties {
         primary: bool,
         private_ip_address: String = "privateIPAddress",
@@ -298,21 +297,21 @@ documents! {
         private_ip_allocation_method: String = "privateIPAllocationMethod",
         subnet: SubResource,
     }
-    /// Who may see a private link service, or is let in unasked.
+    /// Subscriptions that can see a private link service, or whose connections are approved automatically.
     PrivateLinkSubscriptions {
         subscriptions: Vec<String>,
     }
-    /// A private endpoint that is connected, or wants to be.
+    /// Connection, or requested connection, of a private endpoint.
     PrivateEndpointConnection {
         id: String,
         name: String,
         properties: PrivateEndpointConnectionProperties,
     }
-    /// See [`PrivateEndpointConnection`].
+    /// Properties of a [`PrivateEndpointConnection`].
     PrivateEndpointConnectionProperties {
         private_link_service_connection_state: PrivateLinkConnectionState,
     }
-    /// How far a connection got.
+    /// State of a connection.
     PrivateLinkConnectionState {
         status: String,
     }
@@ -327,7 +326,7 @@ identified! {
     PrivateLinkService,
 }
 
-/// State of a resource whose last write failed.
+/// Provisioning state of a resource whose last write failed.
 const FAILED: &str = "Failed";
 
 fn is_basic(sku: Option<&ArmSku>) -> bool {
@@ -335,29 +334,29 @@ fn is_basic(sku: Option<&ArmSku>) -> bool {
 }
 
 impl ArmLoadBalancer {
-    /// Returns its parts, to be changed. The first change copies them if another document shares them.
+    /// Returns the properties for changes. Copies them first if another document shares them.
     pub fn properties_mut(&mut self) -> &mut LoadBalancerProperties {
         Arc::make_mut(self.properties.get_or_insert_default())
     }
 
-    /// Returns `true` if ARM could not carry out its last write.
+    /// Returns `true` if ARM reports that the last write failed.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }
 
-    /// Returns `true` if its SKU says basic.
+    /// Returns `true` if the SKU is Basic.
     pub fn is_basic(&self) -> bool {
         is_basic(self.sku.as_ref())
     }
 }
 
 impl PublicIpAddress {
-    /// Returns `true` if ARM could not carry out its last write.
+    /// Returns `true` if ARM reports that the last write failed.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }
 
-    /// Returns `true` if its SKU says basic.
+    /// Returns `true` if the SKU is Basic.
     pub fn is_basic(&self) -> bool {
         is_basic(self.sku.as_ref())
     }
@@ -373,49 +372,49 @@ impl Subnet {
         self.properties.iter().flat_map(texts).filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// Returns `true` if private link services may be in it: not with network policies for them, which are the default.
-    pub fn lets_links_in(&self) -> bool {
+    /// Returns `true` if private link services are allowed in the subnet. Network policies for them, the default, prevent it.
+    pub fn allows_private_links(&self) -> bool {
         let properties = self.properties.as_ref();
         is_word(properties.and_then(|it| it.private_link_service_network_policies.as_deref()), "Disabled")
     }
 }
 
 impl NetworkSecurityGroup {
-    /// Returns its parts, to be changed. The first change copies them if another document shares them.
+    /// Returns the properties for changes. Copies them first if another document shares them.
     pub fn properties_mut(&mut self) -> &mut NetworkSecurityGroupProperties {
         Arc::make_mut(self.properties.get_or_insert_default())
     }
 
-    /// Returns `true` if ARM could not carry out its last write.
+    /// Returns `true` if ARM reports that the last write failed.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }
 }
 
 impl PrivateLinkService {
-    /// Returns `true` if ARM could not carry out its last write.
+    /// Returns `true` if ARM reports that the last write failed.
     pub fn has_failed(&self) -> bool {
         is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }
 
-    /// Returns the frontends that it leads to.
+    /// Returns the IDs of the frontends behind the service.
     pub fn frontends(&self) -> impl Iterator<Item = &str> {
         let listed =
             self.properties.iter().flat_map(|properties| properties.load_balancer_frontend_ip_configurations.iter());
         listed.flatten().filter_map(|frontend| frontend.id.as_deref())
     }
 
-    /// Returns `true` if it leads to the frontend `id`.
+    /// Returns `true` if the frontend `id` is behind the service.
     pub fn leads_to(&self, id: &str) -> bool {
         self.frontends().any(|frontend| same_id(frontend, id))
     }
 
-    /// Returns the load balancers of those frontends.
+    /// Returns the load balancers of the frontends behind the service.
     pub fn load_balancers(&self) -> impl Iterator<Item = ResourceId> {
         self.frontends().filter_map(|frontend| ResourceId::parse(frontend).ok()?.parent())
     }
 
-    /// Returns the connections of the service.
+    /// Returns the connections of private endpoints to the service.
     pub fn connections(&self) -> &[PrivateEndpointConnection] {
         let listed = self.properties.as_ref().and_then(|properties| properties.private_endpoint_connections.as_deref());
         listed.unwrap_or_default()
@@ -423,7 +422,7 @@ impl PrivateLinkService {
 }
 
 impl PrivateEndpointConnection {
-    /// Returns `true` if traffic flows through it.
+    /// Returns `true` if the connection is approved, so that it carries traffic.
     pub fn is_approved(&self) -> bool {
         let state = self.properties.as_ref().and_then(|it| it.private_link_service_connection_state.as_ref());
         is_word(state.and_then(|state| state.status.as_deref()), "Approved")

@@ -1,18 +1,17 @@
 //! Provider IDs: conversion between a machine's ARM ID and `spec.providerID`. Pure.
 //!
-//! In: an ARM ID, or any text. Out: the provider ID, or the machine that the text names. Letter case is as upstream has it,
-//! because other components compare the text: only the resource group is lower-cased, and the fixed words are matched
-//! exactly. Upstream: `pkg/provider/azure_wrap.go`, `azure_vmss.go` (`GetNodeNameByProviderID`) and `azure_standard.go`.
+//! In: an ARM ID, or any text. Out: the provider ID, or the machine that the text names. Letter case is as in upstream,
+//! because other components compare the text: only the resource group is in lower case, and fixed words are matched exactly. Upstream: `pkg/provider/azure_wrap.go`, `azure_vmss.go` (`GetNodeNameByProviderID`) and `azure_standard.go`.
 
 use super::{ResourceId, spelling};
 
-/// Prefix of the ARM ID.
+/// Scheme of a provider ID, which precedes the ARM ID.
 pub const SCHEME: &str = "azure://";
 
 const VIRTUAL_MACHINES: &str = "Microsoft.Compute/virtualMachines";
 const SCALE_SET_INSTANCES: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines";
 
-/// The id of a machine has no resource group in the spelling that provider ids need.
+/// Error of a machine's ID without a resource group in the spelling that provider IDs require.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot make a provider id from `{0}`: it lacks /resourceGroups/<name>/providers/ in exactly this spelling")]
 pub struct ProviderIdError(String);
@@ -20,16 +19,16 @@ pub struct ProviderIdError(String);
 /// Result of parsing a provider ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedProviderId {
-    /// Not the form of Azure's machines: whether the machine exists is not for this program to judge.
+    /// Text that is not in the form of Azure's machines. This program makes no statement about such a machine.
     Foreign,
-    /// ID of Azure that names no machine, for this reason.
+    /// ID of Azure that names no machine, with the reason.
     Invalid(String),
-    /// The machine with this ARM id; for an instance of a uniform scale set it ends in the instance's number.
+    /// Machine with this ARM ID, which ends in the instance's number for a uniform scale set.
     Machine(ResourceId),
 }
 
-/// Returns the provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, even in
-/// the subscription.
+/// Returns the provider ID of the machine `id`. The first occurrence of the resource group's name is changed to lower case, even
+/// inside the subscription ID.
 pub fn of_machine(id: &ResourceId) -> Result<String, ProviderIdError> {
     let refuse = || ProviderIdError(id.to_string());
     let group = id.resource_group().ok_or_else(refuse)?;
@@ -48,7 +47,7 @@ pub fn of_machine(id: &ResourceId) -> Result<String, ProviderIdError> {
     Ok(format!("{SCHEME}{path}"))
 }
 
-/// Returns `true` if `provider_id` is the kind of text that Azure gives to its machines. Any other Node is left alone.
+/// Returns `true` if `provider_id` has the form of Azure's machines. Other Nodes are not managed.
 pub fn is_managed(provider_id: &str) -> bool {
     let after = |text: &'_ str, word: &str| text.find(word).map(|at| at + word.len());
     let Some(rest) = provider_id.strip_prefix("azure:///subscriptions/") else { return false };
@@ -75,7 +74,7 @@ pub fn parse(provider_id: &str) -> ParsedProviderId {
     }
 }
 
-/// Disks name an instance `<scale set>_<number>` where ARM's own id has the number alone.
+/// Parses the ID of an instance. Disks name it `<scale set>_<number>`, ARM's own ID only by the number.
 fn scale_set_instance(id: &ResourceId) -> ParsedProviderId {
     let (instance, set) = (id.name(), id.name_of("virtualMachineScaleSets").unwrap_or_default());
     let prefixed = spelling::starts_with(instance, set);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_azure_is_foreign() {
+    fn ids_of_other_clouds_are_foreign() {
         for text in [
             "",
             "azure://node-1",
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_machine_is_unreadable() {
+    fn ids_without_a_machine_are_invalid() {
         for text in [
             "/virtualMachines",
             "/virtualMachines/",
@@ -180,7 +179,10 @@ mod tests {
         ] {
             let text = format!("azure://{GROUP}{text}{}", if text.is_empty() { "/" } else { "" });
             assert!(is_managed(&text), "{text}");
-            assert!(matches!(parse(&text), ParsedProviderId::Invalid(why) if why.contains("spec.providerID")), "{text}");
+            assert!(
+                matches!(parse(&text), ParsedProviderId::Invalid(reason) if reason.contains("spec.providerID")),
+                "{text}"
+            );
         }
     }
 }

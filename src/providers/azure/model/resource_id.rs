@@ -1,10 +1,10 @@
-//! Names of ARM resources: parse, build, compare without letter case. Nowhere else in this program is an id taken apart.
+//! IDs of ARM resources: parse, build, compare without case. No other file of this program takes an ID apart.
 //!
-//! Shape: `/subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}[/{type}/{name}]…]`.
+//! Form: `/subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}[/{type}/{name}]…]`.
 //!
-//! Ids go into URLs, and names come from users. So every segment holds only what a segment of a path may hold (RFC 3986 `pchar`,
-//! and letters and digits of any script, which resource groups allow), and none is made of dots alone. Parsing refuses the rest;
-//! building escapes it, which yields an id that ARM does not know instead of one that means something else.
+//! IDs become parts of URLs, and names come from users. So a segment contains only the characters of a path segment (RFC 3986 `pchar`,
+//! and letters and digits of any script, which resource groups allow), and does not consist of dots. Parsing refuses other segments.
+//! Building escapes them, which yields an ID that does not exist in ARM instead of one with another meaning.
 
 use std::{
     borrow::Cow,
@@ -17,24 +17,24 @@ use std::{
 
 use super::spelling::same_id;
 
-/// The id of a subscription, a resource group, a resource or a part of one. Keeps its spelling; comparisons ignore ASCII letter case.
+/// ID of a subscription, a resource group, a resource or a part of one. Preserves its spelling; comparisons ignore ASCII letter case.
 /// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ResourceId {
     text: Arc<str>,
 }
 
-/// Longest id, in bytes. Azure documents none: names have at most 90 letters, so that a part of a resource has less than a third of this.
-const LONGEST: usize = 2048;
+/// Maximum length of an ID, in bytes. Azure documents none; with names of 90 letters, IDs have less than a third of this.
+const MAX_LENGTH: usize = 2048;
 
-/// Not the id of an ARM resource.
+/// Text that is not the ID of an ARM resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not an ARM resource id: {why}")]
+#[error("`{text}` is not an ARM resource id: {reason}")]
 pub struct InvalidResourceId {
-    /// The text, shortened, with escapes for what cannot be printed.
+    /// Text, truncated, with escapes for unprintable characters.
     pub text: String,
     /// Description of the error.
-    pub why: &'static str,
+    pub reason: &'static str,
 }
 
 /// Returns `true` if a character may be used in a segment unescaped.
@@ -42,7 +42,7 @@ fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c)
 }
 
-/// Returns `true` if a URL library would take the segment for `.` or `..`.
+/// Returns `true` if a URL library may interpret the segment as `.` or `..`.
 fn is_dots(segment: &str) -> bool {
     let without = |text: &str, dot: &str| text.replace(dot, "");
     matches!(segment.len(), 1..=6) && without(&without(&without(segment, "%2e"), "%2E"), ".").is_empty()
@@ -59,8 +59,8 @@ fn is_segment(segment: &str) -> bool {
 
 /// Escapes a name as a segment.
 ///
-/// An empty name becomes `%00`, because without it a request for one resource would be a request for all; dots are escaped
-/// twice, because URL libraries resolve them escaped, too.
+/// An empty name becomes `%00`: without a segment, a request for one resource would be a request for all. Dots are escaped
+/// twice, because URL libraries also resolve escaped dots.
 fn segment_of(name: &str) -> Cow<'_, str> {
     if is_segment(name) && !name.contains('%') {
         return name.into();
@@ -87,17 +87,17 @@ fn escape(c: char, into: &mut String) {
     }
 }
 
-/// Checks `text` in one pass.
+/// Checks that `text` is an ID, in one pass.
 fn check(text: &str) -> Result<(), &'static str> {
     const START: &str = "it does not begin with /subscriptions/";
-    if text.len() > LONGEST {
+    if text.len() > MAX_LENGTH {
         return Err("it is longer than any id");
     }
     let rest = text.strip_prefix('/').ok_or(START)?;
     let (mut count, mut has_group, mut has_provider) = (0_usize, false, true);
     for segment in rest.split('/') {
         if !is_segment(segment) {
-            return Err("it has a segment that is empty, made of dots, or holds a character that no name has");
+            return Err("a segment is empty, consists of dots, or contains a character that names do not allow");
         }
         match count {
             0 if !segment.eq_ignore_ascii_case("subscriptions") => return Err(START),
@@ -118,28 +118,28 @@ fn check(text: &str) -> Result<(), &'static str> {
 }
 
 impl ResourceId {
-    /// Parses an id. Accepts any letter case of the fixed words.
+    /// Parses an ID. Accepts any letter case of the fixed words.
     pub fn parse(text: &str) -> Result<Self, InvalidResourceId> {
         match check(text) {
             Ok(()) => Ok(Self { text: text.into() }),
             Err(reason) => {
-                Err(InvalidResourceId { text: text.chars().take(200).flat_map(char::escape_debug).collect(), why: reason })
+                Err(InvalidResourceId { text: text.chars().take(200).flat_map(char::escape_debug).collect(), reason })
             }
         }
     }
 
-    /// Returns the id of a subscription.
+    /// Returns the ID of a subscription.
     pub fn subscription_of(subscription: &str) -> Self {
         Self { text: format!("/subscriptions/{}", segment_of(subscription)).into() }
     }
 
-    /// Returns the id of a resource group.
+    /// Returns the ID of a resource group.
     pub fn group_of(subscription: &str, group: &str) -> Self {
         Self { text: format!("/subscriptions/{}/resourceGroups/{}", segment_of(subscription), segment_of(group)).into() }
     }
 
-    /// Returns the id of a resource in this group (or subscription): `resource_type` is `Microsoft.Network/loadBalancers`
-    /// and may have several levels, one name each.
+    /// Returns the ID of a resource in this group or subscription. `resource_type` is, for example,
+    /// `Microsoft.Network/loadBalancers`; each of its levels needs a name in `names`.
     pub fn resource(&self, resource_type: &str, names: &[&str]) -> Self {
         let mut types = resource_type.split('/');
         let mut text = format!("{}/providers/{}", self.text, segment_of(types.next().unwrap_or_default()));
@@ -150,12 +150,12 @@ impl ResourceId {
         Self { text: text.into() }
     }
 
-    /// Returns the id of a part of this resource.
+    /// Returns the ID of a part of this resource.
     pub fn child(&self, kind: &str, name: &str) -> Self {
         Self { text: format!("{}/{}/{}", self.text, segment_of(kind), segment_of(name)).into() }
     }
 
-    /// Returns the path of a URL: letters outside ASCII are escaped.
+    /// Returns the ID as the path of a URL: letters outside ASCII are escaped.
     pub fn url_path(&self) -> Cow<'_, str> {
         if self.text.is_ascii() {
             return Cow::Borrowed(&self.text);
@@ -179,13 +179,13 @@ impl ResourceId {
         self.segments().nth(1).unwrap_or_default()
     }
 
-    /// Returns the resource group; `None` for a subscription or a resource directly in one.
+    /// Returns the resource group; `None` for a subscription, or a resource that is directly in one.
     pub fn resource_group(&self) -> Option<&str> {
         self.segments().nth(2).filter(|word| word.eq_ignore_ascii_case("resourceGroups"))?;
         self.segments().nth(3)
     }
 
-    /// Returns the segments behind `/providers/`: the namespace, then types and names in turn.
+    /// Returns the segments after `/providers/`: the namespace, then alternating types and names.
     fn provider_part(&self) -> impl Iterator<Item = &str> {
         let before = if self.resource_group().is_some() { 5 } else { 3 };
         self.segments().skip(before)
@@ -199,7 +199,7 @@ impl ResourceId {
         part.step_by(2).fold(namespace.to_owned(), |kind, level| kind + "/" + level)
     }
 
-    /// Returns `true` if the type is this one, ignoring letter case.
+    /// Returns `true` if the type is `resource_type`, ignoring case.
     pub fn is_type(&self, resource_type: &str) -> bool {
         let mut part = self.provider_part();
         let namespace = part.next().unwrap_or_default();
@@ -213,17 +213,17 @@ impl ResourceId {
         }
     }
 
-    /// Returns `true` if `text`, as ARM spells it, is this id.
+    /// Returns `true` if `text` is this ID, ignoring case.
     pub fn same_as(&self, text: &str) -> bool {
         same_id(&self.text, text)
     }
 
-    /// Returns the last name: the resource's, group's or subscription's own.
+    /// Returns the last name: that of the resource, group or subscription itself.
     pub fn name(&self) -> &str {
         self.segments().next_back().unwrap_or_default()
     }
 
-    /// Returns the name behind the type level `kind`, e.g. the load balancer's name in the id of one of its rules.
+    /// Returns the name at the type level `kind`, for example the load balancer's name in the ID of one of its rules.
     pub fn name_of(&self, kind: &str) -> Option<&str> {
         let mut part = self.provider_part().skip(1);
         while let (Some(level), Some(name)) = (part.next(), part.next()) {
@@ -249,7 +249,7 @@ impl ResourceId {
         Some(Self { text: text.into() })
     }
 
-    /// Returns the lower-cased text, as a key.
+    /// Returns the text in lower case, as a key of maps.
     pub fn key(&self) -> String {
         self.text.to_ascii_lowercase()
     }
@@ -284,7 +284,7 @@ impl PartialOrd for ResourceId {
 }
 impl Ord for ResourceId {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Ids of one cluster begin alike, mostly in the same letter case.
+        // IDs of one cluster have a common prefix, mostly in the same letter case: skip it without folding.
         let bytes = self.text.bytes().zip(other.text.bytes());
         let same = bytes.take_while(|(own, other)| own == other).count();
         folded(&self.text.as_bytes()[same..]).cmp(folded(&other.text.as_bytes()[same..]))

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::providers::azure::node::{is_ready, taints};
 
-/// Lets Kubernetes detach the disks of a Node that is down, and start its Pods elsewhere. Upstream: `well_known_taints.go`.
+/// Taint that lets Kubernetes detach the disks of a Node that is down, and start its Pods elsewhere. Upstream:
+/// `well_known_taints.go`.
 pub const OUT_OF_SERVICE: (&str, &str) = ("node.kubernetes.io/out-of-service", "NoExecute");
 /// Value that this program gives to [`OUT_OF_SERVICE`].
 ///
 /// A taint with another value is a user's or of the Go program: it is removed only when the Node is ready, as in Go.
 const OWN_VALUE: &str = "azure-machine-is-shut-down";
-/// The node-lifecycle controller's mark of a Node whose machine is shut down.
+/// Taint of the node-lifecycle controller for a Node whose machine is shut down.
 const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
 
 /// Current power of a machine according to ARM.
@@ -21,7 +22,7 @@ const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "No
 pub enum MachinePower {
     /// Shut down: no disk is in use.
     ShutDown,
-    /// Known to run.
+    /// The machine runs, and no operation changes it.
     Running,
     /// Unknown: ARM was not called or did not respond, or an operation changes the machine.
     Unknown,
@@ -118,7 +119,7 @@ mod tests {
             (out(down(node("n").ready("True"))), TaintDecision::Remove),
             (down(node("n").ready("True")), TaintDecision::Nothing),
             (node("n").ready("True"), TaintDecision::Nothing),
-            // Key and effect make the taint, the value does not.
+            // Key and effect identify the taint, the value does not.
             (node("n").ready("True").taint(OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, Some("nodeshutdown")), TaintDecision::Remove),
             (node("n").ready("True").taint(OUT_OF_SERVICE.0, "NoSchedule", None), TaintDecision::Nothing),
             (node("n").taint(SHUTDOWN.0, "NoExecute", None), TaintDecision::Nothing),
@@ -137,10 +138,10 @@ mod tests {
     }
 
     #[test]
-    fn other_taints_stay() {
+    fn other_taints_are_kept() {
         let node = out(down(node("n").ready("True").taint("dedicated", "NoSchedule", Some("db")))).build();
-        let left = taints_after(&node, TaintDecision::Remove);
-        assert_eq!(left.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["dedicated", SHUTDOWN.0]);
+        let remaining = taints_after(&node, TaintDecision::Remove);
+        assert_eq!(remaining.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["dedicated", SHUTDOWN.0]);
         let node = down(super::super::super::node::fixtures::node("n")).build();
         let added = taints_after(&node, TaintDecision::Add).pop().unwrap();
         assert_eq!((added.key.as_str(), added.effect.as_str()), OUT_OF_SERVICE);

@@ -34,7 +34,7 @@ mod tests {
     use crate::providers::azure::node::fixtures::node;
 
     #[test]
-    fn every_event_stands_in_the_table() {
+    fn every_event_is_in_the_table() {
         let node = node("n").build();
         let all = [
             taint_written(&node, TaintDecision::Add, MachinePower::ShutDown),

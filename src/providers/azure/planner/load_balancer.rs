@@ -1,7 +1,7 @@
-//! Load balancers for Services: from what is asked and what there is to the documents that bring the one to the other.
+//! Load balancers for Services: from requests and the observed state to the documents that ARM must have.
 //!
-//! In: a Service with its [`annotations`], read and validated by [`spec`], and ARM's documents, [`observed`]. Out: [`plan`], made of what
-//! [`desired`] says for a set of Services at once. [`naming`] has every name.
+//! In: a Service with its [`annotations`], read and validated by [`spec`], and ARM's documents, [`observed`]. Out: [`plan`],
+//! built from what [`desired`] computes for a set of Services together. [`naming`] defines every name.
 
 pub mod annotations;
 pub mod desired;

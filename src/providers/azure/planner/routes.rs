@@ -1,8 +1,8 @@
-//! Pod routes: from what the route controller wants to the table that has to be written.
+//! Pod routes: from the requests of the route controller to the table to write.
 //!
-//! In: routes with the machines of their Nodes ([`next_hop`]), the table as ARM sent it, what is remembered of Nodes
-//! ([`node_history`]), all by value. Out: [`plan`], the whole table to write; [`writes`], that plan as a write; [`listing`], what the controller is shown of it.
-//! [`names`] has every name, [`settings`] what of the configuration counts here.
+//! In: routes with the machines of their Nodes ([`next_hop`]), the table as ARM sent it, and remembered facts about Nodes
+//! ([`node_history`]), all by value. Out: [`plan`], the whole table to write; [`writes`], that plan as a write; [`listing`],
+//! the routes for the controller. [`names`] defines every name, [`settings`] has the relevant part of the configuration.
 
 pub mod listing;
 pub mod names;

@@ -1,28 +1,30 @@
-//! Tags of shared and of own resources, brought to what is wanted without touching anybody else's. Pure.
+//! Merge of desired tags into the tags of shared and own resources, without changes to tags of other owners. Pure.
 //!
-//! In: a resource's tags, the wanted ones, and the prefixes of keys that are kept. Out: the same tags, changed where they must be.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileTags`; other than there, a key that gives way to a wanted one of another
-//! letter case does so in one write, and an empty prefix protects nothing.
+//! In: a resource's tags, the desired tags, and the prefixes of keys that are kept. Out: the tags, changed where they must
+//! be. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileTags`. Unlike upstream, one write replaces a key by a
+//! desired key of another letter case, and an empty prefix protects nothing.
 
 use std::collections::BTreeMap;
 
 use crate::providers::azure::model::{document::Tags, names, spelling};
 
-/// What the keys of this program's marks begin with.
+/// Prefix of the keys of tags with which this program marks resources.
 const MARK: &str = "k8s-azure-";
 
-/// Sets every `wanted` tag (keys and values are equal in any letter case; a known key keeps its spelling). With `system` not empty,
-/// removes keys that are not wanted in this spelling and do not start with one of its entries. Answers whether anything changed.
+/// Merges the desired tags into those of a resource and returns `true` if anything changed.
 ///
-/// Tags that a resource has no room for are left out, since ARM would refuse the whole write: see [`without_room`].
+/// Keys and values are equal in any letter case, and an existing key keeps its spelling. If `system` is not empty, keys are
+/// removed that are not desired in this spelling and do not start with one of its prefixes.
 ///
-/// Resources that the cluster shares are left alone when no tags are configured at all: that is for the caller to decide.
+/// ARM would reject a write with too many tags, so tags that a resource has no room for are omitted: see [`without_room`].
+///
+/// If no tags are configured at all, callers leave the tags of shared resources unchanged.
 pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, system: &[String]) -> bool {
     let mut tags = existing.clone().unwrap_or_default();
     if !system.is_empty() {
         tags.retain(|key, _| wanted.contains_key(key) || is_protected(key, system));
     }
-    // The marks of this program prove ownership, so they get a place first.
+    // The marks of this program prove ownership, so they come first.
     let (marks, labels): (Vec<_>, Vec<_>) = wanted.iter().partition(|(key, _)| spelling::starts_with(key, MARK));
     for (key, value) in marks.into_iter().chain(labels) {
         let has_value = |text: &Option<String>| spelling::same_name(text.as_deref().unwrap_or_default(), value);
@@ -38,7 +40,7 @@ pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, sys
     changed
 }
 
-/// Sets one tag, whose key keeps its spelling. Adds nothing to a resource that has as many tags as ARM accepts.
+/// Sets one tag; an existing key keeps its spelling. Adds nothing to a resource that has as many tags as ARM accepts.
 pub fn set(tags: &mut Tags, key: &str, value: &str) {
     let has_room = tags.len() < names::MAX_TAGS;
     match tags.iter_mut().find(|(name, _)| spelling::same_name(name, key)) {
@@ -48,7 +50,7 @@ pub fn set(tags: &mut Tags, key: &str, value: &str) {
     }
 }
 
-/// Returns the keys of `wanted` that are not among the tags, for want of room.
+/// Returns the keys of the desired tags that a resource has no room for.
 pub fn without_room<'a>(tags: Option<&Tags>, wanted: &'a BTreeMap<String, String>) -> Vec<&'a str> {
     let has = |key: &str| tags.is_some_and(|tags| tags.keys().any(|name| spelling::same_name(name, key)));
     wanted.keys().map(String::as_str).filter(|key| !has(key)).collect()

@@ -21,7 +21,7 @@ pub(in crate::providers::azure) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Returns a list of load balancers without one of the cluster's name fits no cluster of that name.
+/// Checks that a list of load balancers has one with the name of the cluster.
 pub(super) fn require_cluster_entry(config: &AzureConfig, settings: &ProviderConfig) -> CloudResult<()> {
     let missing = config::missing_cluster_entry(config, &settings.cluster_name);
     missing.map_or(Ok(()), |finding| Err(CloudError::invalid(finding.to_string())))

@@ -1,8 +1,8 @@
 //! Labels of Nodes or Services that the provider reads, and the relist when they change.
 //!
-//! In: what configurations read, in their order. Out: a decision for each label of each object, whose informer drops the others; and
-//! for each configuration whether the store has all that it reads. A configuration is not used before that: without its labels,
-//! machines would leave their pools, and Services their load balancers.
+//! In: the labels that configurations read, in their order. Out: for each label of an object, whether its informer keeps it;
+//! for each configuration, whether the store has all labels that it reads. A configuration is not used before that: without
+//! its labels, machines would leave their pools, and Services their load balancers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +17,10 @@ use crate::{
     runtime::store::{InformerStore, WatchStatus},
 };
 
-/// Longest wait for a list with labels that are read from now on.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of the relist that adds newly read labels.
+pub(super) const RELIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Keys of labels that some configuration has named so far, and the list that brings them ([`InformerStore::want_relist`]).
+/// Keys of labels that some configuration has named so far, and the relist that adds them ([`InformerStore::request_relist`]).
 pub(super) struct LabelKeys {
     keys: ArcSwap<BTreeMap<String, u64>>,
     /// The objects and the field that names their labels, for errors.
@@ -42,12 +42,12 @@ impl LabelKeys {
         let is_unused = objects.status() == WatchStatus::default();
         let list = self.list_with(read, objects);
         if is_unused {
-            // No controller needs it, or its first list, with these labels, is to come.
+            // No controller needs the store, or its first list, which will have these labels, has not begun.
             return Ok(());
         }
-        tokio::time::timeout(PATIENCE, objects.relist_met(list)).await.map_err(|_| {
+        tokio::time::timeout(RELIST_TIMEOUT, objects.wait_for_relist(list)).await.map_err(|_| {
             let Self { subject, .. } = self;
-            let seconds = PATIENCE.as_secs();
+            let seconds = RELIST_TIMEOUT.as_secs();
             CloudError::failed(format!(
                 "cannot list the {subject} names: no complete answer of the API server for {seconds} s; it is tried again"
             ))
@@ -59,10 +59,10 @@ impl LabelKeys {
         let mut keys = BTreeMap::clone(&self.keys.load());
         let new: Vec<_> = read.iter().filter(|key| !keys.contains_key(*key)).cloned().collect();
         if !new.is_empty() {
-            // The informer has to keep them before the list begins.
+            // The informer must keep them before the list begins.
             keys.extend(new.iter().map(|key| (key.clone(), u64::MAX)));
             self.keys.store(Arc::new(keys.clone()));
-            let list = objects.want_relist();
+            let list = objects.request_relist();
             keys.extend(new.into_iter().map(|key| (key, list)));
             self.keys.store(Arc::new(keys.clone()));
         }

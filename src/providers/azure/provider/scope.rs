@@ -7,9 +7,9 @@ use crate::providers::azure::config::AzureConfig;
 /// Nodes that the provider serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProviderScope {
-    /// All Nodes: their machines are listed, and lists are kept current.
+    /// Whole cluster: machines are listed, and lists are kept current.
     Cluster,
-    /// One Node: nothing is read without a request, and no result is older than this.
+    /// Single Node: nothing is read ahead, and no result is older than this.
     OneNode(Duration),
 }
 

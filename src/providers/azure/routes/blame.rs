@@ -1,6 +1,7 @@
-//! Which changes of a batch ARM's message names: pure.
+//! Finds the changes of a batch that ARM's message names. Pure.
 //!
-//! In: changes with their numbers in the batch, and an error. Out: whether it is about the table's contents, and who is to blame.
+//! In: changes with their numbers in the batch, and an error. Out: whether it is about the table's contents, and the blamed
+//! changes.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +11,11 @@ use crate::providers::azure::{
     planner::routes::plan::RouteChange,
 };
 
-/// A change of a batch; what is asked for twice is there twice.
+/// Change in a batch; a change that is requested twice is there twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NumberedChange {
-    /// Which one of the batch it is.
+    /// Index in the batch.
     pub(super) index: usize,
-    /// What is asked for.
     pub(super) change: RouteChange,
 }
 
@@ -39,9 +39,9 @@ impl BatchError<NumberedChange> for ArmError {
 }
 
 fn is_named(change: &RouteChange, message: &str) -> bool {
-    let RouteChange::Set(wanted) = change else { return false };
+    let RouteChange::Set(desired) = change else { return false };
     let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-    message.split(|c| !is_part(c)).any(|word| spelling::same_name(word.trim_end_matches('.'), &wanted.name))
+    message.split(|c| !is_part(c)).any(|word| spelling::same_name(word.trim_end_matches('.'), &desired.name))
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_named_is_to_blame() {
+    fn changes_that_the_message_names_are_blamed() {
         let changes = [RouteChange::Remove("x".into()), set("a____1"), set("b____1"), set("c____1")];
         let part: Vec<_> = changes.into_iter().enumerate().map(|(index, change)| NumberedChange { index, change }).collect();
         let blamed = |message: &str| {
@@ -65,6 +65,6 @@ mod tests {
         assert_eq!(blamed("Route /subscriptions/s/routes/B____1. is bad"), [set("b____1")]);
         assert_eq!(blamed("b____11 is bad"), [], "somebody else");
         assert_eq!(blamed("a____1 b____1"), [set("a____1"), set("b____1")]);
-        assert_eq!(blamed("x is bad"), [], "a deletion is nobody's fault");
+        assert_eq!(blamed("x is bad"), [], "deletions are never blamed");
     }
 }

@@ -1,7 +1,7 @@
-//! Gathers changes while a write is in flight, and makes them together.
+//! Batches changes while a write is in flight, and applies them together.
 //!
-//! In: changes, each from a caller that waits. Out: an answer for each. A batch that ARM rejects is taken apart, so that what cannot be
-//! written keeps nothing else from being written.
+//! In: changes, each from a caller that waits. Out: a result for each. A rejected batch is bisected, so that an invalid
+//! change does not block the others.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,8 @@ use crate::{
     status::RouteTableStatus,
 };
 
-/// Writes that one batch may cost: one culprit among 400 is found within 20. What else fails would fail for every part.
+/// Maximum number of writes for one batch: one invalid change among 400 is found within 20. Other errors would recur for
+/// every part.
 const LIMITS: BisectLimits = BisectLimits { attempts: 40, spare_rejections: u32::MAX, errors_end_batch: true };
 
 /// Writer of the route table for all callers.
@@ -32,7 +33,7 @@ pub(super) struct RouteCommitter {
     pub(super) table: RouteTableStore,
     batcher: Batcher<Arc<[RouteChange]>, Vec<CloudResult<()>>>,
     cidrs_of: Box<PodCidrLookup>,
-    /// Rejected alone when last tried.
+    /// Changes that ARM rejected alone at their last attempt.
     quarantine: Quarantine<RouteChange>,
 }
 
@@ -52,7 +53,7 @@ impl RouteCommitter {
         if !self.table.needs_tags(&table) {
             return Ok(table);
         }
-        // Routes matter more than tags: the next list tries again.
+        // Routes matter more than tags, which the next list retries.
         for refused in self.commit(Vec::new()).await.into_iter().filter_map(Result::err) {
             tracing::warn!(error = %refused, "cannot write the tags of the route table");
         }
@@ -69,7 +70,8 @@ impl RouteCommitter {
         self.table.plan(table, changes, &*self.cidrs_of)
     }
 
-    /// Makes `changes` together with whatever else waits. One answer per change; for none, one about the table itself.
+    /// Applies `changes` together with all pending ones. Returns one result per change, or without changes one about the
+    /// table itself.
     pub(super) async fn commit(&self, changes: Vec<RouteChange>) -> Vec<CloudResult<()>> {
         let changes: Arc<[RouteChange]> = changes.into();
         loop {
@@ -92,7 +94,7 @@ impl RouteCommitter {
         batches.iter().map(of).collect()
     }
 
-    /// Answers for each change, and what became of the last write.
+    /// Returns a result for each change, and the result of the last write.
     async fn write_all(&self, changes: &[RouteChange]) -> (Vec<CloudResult<()>>, CloudResult<()>) {
         let mut results = vec![Err(CloudError::failed("this route was not tried")); changes.len()];
         let mut outcome = Ok(());
@@ -118,7 +120,7 @@ impl RouteCommitter {
             }
         }
         if outcome.is_err() {
-            // What went well before says nothing of those who were not tried.
+            // An earlier success proves nothing about changes that were not attempted.
             bisection.untried().for_each(|numbered| results[numbered.index] = outcome.clone());
         }
         (results, outcome)

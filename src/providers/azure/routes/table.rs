@@ -1,7 +1,7 @@
 //! The route table in ARM: read, cached, written.
 //!
-//! In: changes. Out: the table as ARM last sent it, and for each change whether it is in there. After a write the table is what
-//! ARM answered; after a failed one it is read again before anything else is written.
+//! In: changes. Out: the table as ARM last sent it, and for each change whether it is in there. After a write the table is
+//! ARM's response; after a failed write it is read again before the next write.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Attempts to write one batch if another writer changes the table at the same time, or responses are lost.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Time for which ARM's limit is remembered.
 const LIMIT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -52,7 +52,7 @@ pub(super) struct RouteTableStore {
 #[derive(Default)]
 struct RouteTableCache {
     table: Option<(ObservedRouteTable, Instant)>,
-    /// Counts writes: what was read before one of them is not kept.
+    /// Number of writes: the result of a read that began before a write is not cached.
     generation: u64,
     /// Time at which ARM last reported the usual limit of the table.
     limited_at: Option<Instant>,
@@ -91,19 +91,20 @@ impl RouteTableStore {
         plan::plan(table.as_deref(), &[], &self.settings, &|_| Vec::new()).document.is_some()
     }
 
-    /// Makes `changes`, in one write if any is needed. `Err`: ARM did not take them, and none is made for certain.
+    /// Applies `changes`, in one write if any is needed. `Err`: ARM did not accept the write, and no change is certain to be
+    /// applied.
     pub(super) async fn write(&self, changes: &[RouteChange], cidrs_of: &PodCidrLookup) -> ArmResult<Vec<CloudResult<()>>> {
         let mut tries = 1;
         loop {
             let table = self.read_for_write().await?;
             let RouteTablePlan { document, refused, .. } = self.plan(table.as_deref(), changes, cidrs_of);
-            let Some(document) = document else { return Ok(answers(changes, &refused, table.as_deref())) };
+            let Some(document) = document else { return Ok(change_results(changes, &refused, table.as_deref())) };
             match self.put(table.as_deref(), &document, urgency(changes)).await {
-                Ok(table) => return Ok(answers(changes, &refused, table.as_deref())),
+                Ok(table) => return Ok(change_results(changes, &refused, table.as_deref())),
                 Err(error) if error.class == ArmErrorClass::QuotaExceeded && self.learn_limit(&document) => {
                     tracing::warn!(%error, "route table limited to {} routes for an hour", plan::MOST_ROUTES);
                 }
-                Err(error) if tries < TRIES && needs_reread(&error) => {
+                Err(error) if tries < MAX_ATTEMPTS && needs_reread(&error) => {
                     tracing::info!(%error, tries, "reading the route table again before the next write");
                     tries += 1;
                 }
@@ -210,13 +211,13 @@ fn needs_reread(error: &ArmError) -> bool {
     matches!(error.class, ArmErrorClass::Conflict | ArmErrorClass::OutcomeUnknown)
 }
 
-/// Returns a new Node waits for its route; the others do not.
+/// Returns the urgency of a write: a new Node waits for its route, deletions can wait.
 fn urgency(changes: &[RouteChange]) -> Urgency {
     if changes.iter().any(|change| matches!(change, RouteChange::Set(_))) { Urgency::Change } else { Urgency::Deletion }
 }
 
-/// Returns the results. A change that ARM shows is done, whatever was sent.
-fn answers(changes: &[RouteChange], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
+/// Returns a result for each change. A change that ARM shows is applied, whatever was sent.
+fn change_results(changes: &[RouteChange], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
     let result_of = |(change, refused): (&RouteChange, &Option<String>)| match refused {
         Some(reason) => Err(CloudError::invalid(reason.clone())),
         None if plan::is_applied_with(table, change, changes) => Ok(()),

@@ -1,4 +1,4 @@
-//! Reading, refusing and following the configuration.
+//! Parsing, validation and reload of the configuration.
 
 use std::{fs, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::runtime::yaml;
 const GUIDE: &str = include_str!("../../../../docs/guides/fake-provider.md");
 
 #[test]
-fn bad_configuration_is_refused_with_the_field_and_what_it_accepts() {
+fn invalid_configuration_is_refused_with_field_and_remedy() {
     for (yaml, expected) in [
         ("instanses: {}", &["unknown field `instanses`", "`instances`"][..]),
         ("instances: {a: {powerstate: off}}", &["instances.a", "unknown field `powerstate`", "`powerState`"]),
@@ -25,8 +25,8 @@ fn bad_configuration_is_refused_with_the_field_and_what_it_accepts() {
         ("calls: {listRoutes: {retryAfter: 3s}}", &["calls.listRoutes", "`class: retryAfter`"]),
         ("calls: {listRoutes: {times: 3}}", &["calls.listRoutes", "`times`", "`error`"]),
         ("generatedInstances: [{namePrefix: '', count: 1}]", &["generatedInstances[0].namePrefix"]),
-        ("generatedInstances: [{namePrefix: n, count: 256, addressRange: 10.0.0.0/24}]", &["[0].addressRange", "no room"]),
-        ("generatedInstances: [{namePrefix: n, count: 2, template: {providerID: x}}]", &["[0].template", "leave"]),
+        ("generatedInstances: [{namePrefix: n, count: 256, addressRange: 10.0.0.0/24}]", &["[0].addressRange", "too few"]),
+        ("generatedInstances: [{namePrefix: n, count: 2, template: {providerID: x}}]", &["[0].template", "remove"]),
         ("anyInstance: {providerID: x}", &["anyInstance.providerID"]),
         ("loadBalancers: {addressPool: [203.0.113.0/33]}", &["loadBalancers.addressPool"]),
     ] {
@@ -38,7 +38,7 @@ fn bad_configuration_is_refused_with_the_field_and_what_it_accepts() {
 }
 
 #[test]
-fn an_empty_file_is_an_empty_cloud_and_no_file_is_a_cloud_for_any_node() {
+fn empty_file_has_no_instances_and_no_file_has_any_instance() {
     assert_eq!(FakeConfig::parse("# nothing yet\n").unwrap(), FakeConfig::default());
     assert_eq!(FakeConfig::default().by_name("a"), Err(CloudError::InstanceNotFound));
     assert!(matches!(FakeConfig::any_node().by_name("a"), Ok(Some(_))));
@@ -56,7 +56,7 @@ fn configuration_switches_parts_on_and_off() {
 }
 
 #[test]
-fn every_example_of_the_guide_is_valid_and_every_call_is_listed_there() {
+fn examples_of_the_guide_are_valid_and_it_lists_every_call() {
     let examples: Vec<&str> = GUIDE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(examples.len() > 3);
     for example in examples {
@@ -69,14 +69,14 @@ fn every_example_of_the_guide_is_valid_and_every_call_is_listed_there() {
 }
 
 #[test]
-fn what_is_printed_can_be_read_again() {
+fn printed_configuration_parses_to_the_same_value() {
     let yaml = "calls: {'*': {latency: 1m30s}, listRoutes: {class: retryAfter, retryAfter: 42s, times: 2}}";
     let config = FakeConfig::parse(yaml).unwrap();
     assert_eq!(FakeConfig::parse(&yaml::print(&config).unwrap()).unwrap(), config);
 }
 
 #[tokio::test(start_paused = true)]
-async fn edits_of_the_file_count_and_bad_ones_change_nothing() {
+async fn edits_are_loaded_and_invalid_edits_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cloud.yaml");
     fs::write(&path, "instances: {a: {}}").unwrap();
@@ -102,17 +102,17 @@ async fn edits_of_the_file_count_and_bad_ones_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_come_as_often_and_for_whom_they_are_configured() {
+async fn faults_follow_configured_times_and_objects() {
     let routes = |yaml: &str| {
         let cloud = cloud(yaml);
         async move {
-            let mut answers = Vec::new();
+            let mut results = Vec::new();
             for cluster in ["a", "b", "a", "a"] {
-                answers.push(
+                results.push(
                     CloudProvider::routes(&cloud).unwrap().list_routes(cluster).await.err().map(|error| error.class()),
                 );
             }
-            answers
+            results
         }
     };
     let failed = Some("failed");

@@ -51,7 +51,7 @@ fn a_cluster_with_nodes_of_another_cloud_is_refused() {
 }
 
 #[tokio::test]
-async fn existence_power_and_ownership() {
+async fn existence_and_power_follow_the_configuration() {
     let cloud = cloud(INSTANCES);
     let v2 = cloud.instances_v2().unwrap();
     let failed = |result: &str| result.starts_with("Err(Failed");
@@ -76,13 +76,13 @@ async fn existence_power_and_ownership() {
         assert!(seen.starts_with(existence), "{node:?}: {seen}");
         let seen = format!("{:?}", v2.instance_shutdown(&node).await);
         assert!(seen == shutdown || failed(shutdown) && failed(&seen), "{node:?}: {seen}");
-        let seen = format!("{:?}", v2.instance_metadata(&node).await.map(|known| known.is_some()));
+        let seen = format!("{:?}", v2.instance_metadata(&node).await.map(|metadata| metadata.is_some()));
         assert!(seen == metadata || failed(metadata) && failed(&seen), "{node:?}: {seen}");
     }
 }
 
 #[tokio::test]
-async fn metadata_is_what_is_configured() {
+async fn metadata_matches_the_configuration() {
     let cloud = cloud(INSTANCES);
     let v2 = cloud.instances_v2().unwrap();
     let full = v2.instance_metadata(&node("full")).await.unwrap().unwrap();
@@ -97,19 +97,19 @@ async fn metadata_is_what_is_configured() {
     assert_eq!(generated.node_addresses, expected);
     cloud.set_power("gen-257", PowerState::Stopped);
     assert_eq!(v2.instance_shutdown(&node("gen-257")).await, Ok(true));
-    assert_eq!(v2.instance_metadata(&node("gen-257")).await, Ok(Some(generated)), "whatever changes about it");
+    assert_eq!(v2.instance_metadata(&node("gen-257")).await, Ok(Some(generated)), "generated fields are kept");
     cloud.remove_instance("gen-257");
     assert_eq!(v2.existence(&node("gen-257")).await, Existence::Gone);
 
-    let asking =
+    let node_with_ips =
         json!({"metadata": {"name": "plain", "annotations": {"alpha.kubernetes.io/provided-node-ip": "10.1.2.3, fd00::3"}}});
-    let asking = v2.instance_metadata(&serde_json::from_value(asking).unwrap()).await.unwrap().unwrap();
+    let with_ips = v2.instance_metadata(&serde_json::from_value(node_with_ips).unwrap()).await.unwrap().unwrap();
     let expected = [
         address(AddressType::InternalIP, "10.1.2.3"),
         address(AddressType::InternalIP, "fd00::3"),
         address(AddressType::Hostname, "plain"),
     ];
-    assert_eq!(asking.node_addresses, expected);
+    assert_eq!(with_ips.node_addresses, expected);
 }
 
 fn route(target: &str, cidr: &str) -> Route {
@@ -117,21 +117,21 @@ fn route(target: &str, cidr: &str) -> Route {
 }
 
 #[tokio::test]
-async fn routes_are_remembered_per_cluster_and_turn_black_when_their_node_goes() {
+async fn routes_are_per_cluster_and_blackholes_without_instance() {
     let cloud = cloud("{instances: {a: {}, b: {}}, routes: {enableNodeAddresses: true}}");
     let routes = CloudProvider::routes(&cloud).unwrap();
     let mut to_a = route("a", "10.244.1.0/24");
     to_a.target_node_addresses = vec![address(AddressType::InternalIP, "10.0.0.1")];
     routes.create_route("one", "uid-a", &to_a).await.unwrap();
     routes.create_route("one", "uid-a", &to_a).await.unwrap();
-    assert_eq!(cloud.write_count(), 1, "what is there already is not written");
+    assert_eq!(cloud.write_count(), 1, "an existing route is not written again");
     routes.create_route("two", "uid-a", &to_a).await.unwrap();
     let listed = routes.list_routes("one").await.unwrap();
     let [only] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((only.name.as_str(), only.blackhole, only.enable_node_addresses), ("one-uid-a-10.244.1.0_24", false, true));
     assert_eq!(only.target_node_addresses, to_a.target_node_addresses);
 
-    let refused = |answer: CloudResult<()>| answer.unwrap_err().to_string();
+    let refused = |result: CloudResult<()>| result.unwrap_err().to_string();
     assert!(
         refused(routes.create_route("one", "x", &route("b", "10.244.1.77/24")).await).contains("\"a\""),
         "same destination"
@@ -144,11 +144,11 @@ async fn routes_are_remembered_per_cluster_and_turn_black_when_their_node_goes()
     assert!(black[0].blackhole);
     routes.delete_route("one", &black[0]).await.unwrap();
     routes.delete_route("one", &black[0]).await.unwrap();
-    assert_eq!(cloud.routes().len(), 1, "the other cluster keeps its own");
+    assert_eq!(cloud.routes().len(), 1, "the other cluster keeps its route");
 }
 
 #[tokio::test]
-async fn a_batch_of_routes_deletes_first_and_one_failure_keeps_nothing_else() {
+async fn route_batch_deletes_first_and_continues_after_a_failure() {
     let cloud = cloud("{anyInstance: {}, calls: {createRoute: {error: no, objects: [b]}}}");
     let routes = CloudProvider::routes(&cloud).unwrap();
     routes.create_route("c", "old", &route("old", "10.244.1.0/24")).await.unwrap();

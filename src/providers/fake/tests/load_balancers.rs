@@ -1,4 +1,4 @@
-//! Load balancers: addresses, steps, leadership, and memory that outlives the process.
+//! Load balancers: addresses, steps, leadership, and state that outlives the process.
 
 use super::*;
 use crate::{
@@ -72,7 +72,7 @@ async fn an_address_of_another_cloud_is_never_replaced() {
 }
 
 #[tokio::test]
-async fn the_pool_runs_dry_and_fills_again() {
+async fn exhausted_pool_fails_until_an_address_is_released() {
     let cloud = cloud("loadBalancers: {addressPool: [203.0.113.0/30]}");
     for (name, expected) in [("a", "203.0.113.1"), ("b", "203.0.113.2")] {
         assert_eq!(ensure(&cloud, &service(name), &[]).await.unwrap(), [expected]);
@@ -86,7 +86,7 @@ async fn the_pool_runs_dry_and_fills_again() {
 }
 
 #[tokio::test]
-async fn ensure_update_and_delete() {
+async fn ensure_update_and_delete_apply_the_planned_steps() {
     let cloud = cloud(POOL);
     let web = service("web");
     let plan = planned(&cloud, &web, &["b", "a"]).await;
@@ -106,14 +106,14 @@ async fn ensure_update_and_delete() {
     ensure(&cloud, &web, &["b", "a"]).await.unwrap();
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().hosts, ["a", "b"]);
     ensure(&cloud, &web, &["a", "b"]).await.unwrap();
-    assert_eq!(cloud.write_count(), 4, "nothing to do the second time");
+    assert_eq!(cloud.write_count(), 4, "the second call has nothing to write");
     cloud.update_load_balancer(CLUSTER, &web, &nodes(&["c"])).await.unwrap();
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().hosts, ["c"]);
 
     let moved = service_with("web", &json!({"loadBalancerIP": "203.0.113.4", "ports": [{"port": 81, "protocol": "UDP"}]}));
     assert_eq!(ensure(&cloud, &moved, &["c"]).await.unwrap(), ["203.0.113.4"]);
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().ports[0].port, 81);
-    assert_eq!(cloud.leaks([&moved]), Vec::<String>::new(), "the old address went back");
+    assert_eq!(cloud.leaks([&moved]), Vec::<String>::new(), "the old address is released");
     assert_eq!(cloud.leaks([]).len(), 1);
     let demand = ServiceDemand { to_delete: vec![Arc::new(moved.clone())], ..ServiceDemand::default() };
     let plan = cloud.plan_services(CLUSTER, &demand).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_service_without_uid_is_refused() {
 }
 
 #[tokio::test]
-async fn failures_on_request_come_before_configured_ones() {
+async fn requested_failures_precede_configured_failures() {
     let cloud = cloud("calls: {ensureLoadBalancer: {error: configured, times: 1}}");
     cloud.fail_next(CallName::EnsureLoadBalancer, &CloudError::invalid("requested"), 2);
     let mut seen = Vec::new();
@@ -150,7 +150,7 @@ async fn only_the_leading_replica_writes() {
 
     ensure(&first, &web, &["a"]).await.unwrap();
     let before = second.write_count();
-    assert!(ensure(&second, &web, &["a"]).await.is_ok(), "nothing to write, nothing to refuse");
+    assert!(ensure(&second, &web, &["a"]).await.is_ok(), "without a write, leadership is not needed");
     let route = crate::cloud_provider::Route {
         target_node: "a".into(),
         destination_cidr: "10.244.0.0/24".into(),
@@ -176,7 +176,7 @@ async fn only_the_leading_replica_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leadership_lost_in_the_middle_stops_the_next_step() {
+async fn lost_leadership_stops_before_the_next_step() {
     let cloud = cloud("calls: {setPorts: {latency: 20s}}");
     let (sender, leadership) = Leadership::channel();
     sender.send_replace(LeadershipState::Leading {
@@ -197,7 +197,7 @@ async fn the_state_file_outlives_the_process_and_is_shared() {
     let (dying, standby) = (FakeCloud::from_file(&path).unwrap(), FakeCloud::from_file(&path).unwrap());
     tokio::select! {
         biased;
-        answer = ensure(&dying, &web, &["a"]) => panic!("{answer:?}"),
+        result = ensure(&dying, &web, &["a"]) => panic!("{result:?}"),
         () = dying.wait_until(|cloud| cloud.call_count(CallName::SetHosts) == 1) => {}
     }
     drop(dying);
@@ -220,7 +220,7 @@ async fn the_state_file_outlives_the_process_and_is_shared() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_loses_nothing() {
+async fn a_full_disk_is_reported_and_loses_no_state() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cloud.yaml");
     std::fs::write(&path, format!("{POOL}\nstateFile: state.json\nanyInstance: {{}}")).unwrap();
@@ -230,7 +230,7 @@ async fn a_full_disk_is_told_and_loses_nothing() {
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
     let error = ensure(&cloud, &service("other"), &["a"]).await.unwrap_err().to_string();
     assert!(error.contains("stateFile") && error.contains("state.json: No space left on device"), "{error}");
-    assert!(!full.is_symlink(), "what could not be written is removed");
+    assert!(!full.is_symlink(), "the partial file is removed");
     for cloud in [&cloud, &FakeCloud::from_file(&path).unwrap()] {
         assert_eq!(cloud.load_balancers().len(), 1);
         assert!(cloud.load_balancer_of("default/other").is_none());
@@ -238,22 +238,22 @@ async fn a_full_disk_is_told_and_loses_nothing() {
     assert_eq!(ensure(&cloud, &service("other"), &["a"]).await.unwrap(), ["203.0.113.2"]);
 }
 
-/// The test runs itself as the process that dies.
+/// Runs the test again as the process that crashes.
 #[tokio::test]
-async fn a_crash_ends_the_process_and_keeps_what_was_made() {
+async fn a_crash_ends_the_process_and_keeps_its_writes() {
     const DYING: &str = "FAKE_CLOUD_OF_DYING_PROCESS";
     let web = service("web");
     if let Some(path) = std::env::var_os(DYING) {
         let _ = ensure(&FakeCloud::from_file(path.as_ref()).unwrap(), &web, &["a"]).await;
         return;
     }
-    for (answer_lost, ports) in [(false, 0), (true, 1)] {
+    for (loses_response, ports) in [(false, 0), (true, 1)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cloud.yaml");
-        let text = format!("stateFile: state.json\ncalls: {{setPorts: {{crash: true, answerLost: {answer_lost}}}}}");
+        let text = format!("stateFile: state.json\ncalls: {{setPorts: {{crash: true, answerLost: {loses_response}}}}}");
         std::fs::write(&path, text).unwrap();
         let mut dying = std::process::Command::new(std::env::current_exe().unwrap());
-        let name = "providers::fake::tests::load_balancers::a_crash_ends_the_process_and_keeps_what_was_made";
+        let name = "providers::fake::tests::load_balancers::a_crash_ends_the_process_and_keeps_its_writes";
         let status = dying.args(["--exact", name]).env(DYING, &path).output().unwrap().status;
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(6), "SIGABRT");
 

@@ -1,10 +1,9 @@
-//! An exec plugin: a program that prints credentials.
+//! Exec plugin: a program that prints credentials.
 //!
-//! In: how to run it. Out: a token, a client certificate, or both. It is run when there are no credentials yet, when they expire, and
-//! when the server refuses them, at most once at a time for all requests of its clients. Every run ends after [`DEADLINE`], with all
-//! processes of its group. Requests wait for it, but a request that is given up does not end it: it would never get done where
-//! requests have less time than it needs.
-//! Upstream: client-go `plugin/pkg/client/auth/exec/exec.go`.
+//! In: its command. Out: a token, a client certificate, or both. It runs if there are no credentials, when they expire, and
+//! when the server rejects them, at most once at a time for all requests of its clients. Every run ends after [`DEADLINE`],
+//! with all processes of its group. Requests wait for it, but a cancelled request does not end it, because a slow plugin
+//! would then never complete. Upstream: client-go `plugin/pkg/client/auth/exec/exec.go`.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -26,9 +25,9 @@ mod process_group;
 
 /// Time limit of one run.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Least time between two runs because the server refused what came of the first.
+/// Shortest interval between two runs because of rejected credentials.
 const MIN_REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
-/// Least time between a failure and the next run.
+/// Shortest delay between a failure and the next run.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest output. It is parsed on the thread that renews the lease.
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
@@ -54,7 +53,7 @@ struct ExecPluginState {
 struct IssuedCredentials {
     header: Option<HeaderValue>,
     certificate: Option<Arc<CertifiedKey>>,
-    /// The certificate as text: whether two are the same.
+    /// Certificate as PEM, for comparison.
     pem: String,
     expires_at: Option<Timestamp>,
     issued_at: Instant,
@@ -81,7 +80,7 @@ impl ExecPlugin {
             return Err(about(&format!("apiVersion {version:?}; accepted are {}", VERSIONS.join(" and "))));
         }
         if config.interactive_mode == Some(ExecInteractiveMode::Always) {
-            return Err(about("interactiveMode Always is not supported: there is no terminal"));
+            return Err(about("interactiveMode Always is not supported without a terminal"));
         }
         let mut spec = serde_json::json!({"interactive": false});
         if config.provide_cluster_info {
@@ -102,7 +101,7 @@ impl ExecPlugin {
             return Ok(issued.header.clone());
         }
         let began = Instant::now();
-        // Also what has expired, if it came while this request waited: otherwise all who wait run the program, one after another.
+        // Expired credentials of a run during the wait suffice. Otherwise, each waiting request would run the program again.
         let issued = self.renew(move |issued| issued.issued_at >= began || issued.is_valid_at(Clock::System.wall())).await?;
         Ok(issued.header.clone())
     }
@@ -137,7 +136,7 @@ impl ExecPlugin {
         will_do: impl Fn(&IssuedCredentials) -> bool + Send + 'static,
     ) -> Result<Arc<IssuedCredentials>, String> {
         let shared = Arc::clone(&self.0);
-        // A task of its own, which outlasts the request.
+        // The task continues after the request is cancelled.
         let run = tokio::spawn(async move {
             let _guard = shared.run_lock.lock().await;
             match shared.issued.load_full().filter(|issued| will_do(issued)) {
@@ -165,7 +164,7 @@ impl ExecPluginState {
         let about = |reason: String| format!("exec plugin {}: {reason}", self.command);
         let output = self.output().await.map_err(about)?;
         let mut issued = parse_exec_credential(&output, &self.version, Instant::now()).map_err(about)?;
-        // Connections stay when the certificate does.
+        // An unchanged certificate keeps its `Arc`, and so its connections.
         if let Some(cached) = self.issued.load_full().filter(|cached| cached.pem == issued.pem) {
             issued.certificate = cached.certificate.clone();
         }
@@ -200,12 +199,12 @@ struct ExecCredentialStatus {
 
 /// Parses the output of a plugin, which is never shown.
 fn parse_exec_credential(output: &[u8], version: &str, at: Instant) -> Result<IssuedCredentials, String> {
-    let text = std::str::from_utf8(output).map_err(|_| "its output is no text".to_owned())?;
-    // Upstream takes YAML, too.
+    let text = std::str::from_utf8(output).map_err(|_| "its output is not UTF-8".to_owned())?;
+    // Upstream accepts YAML, too.
     let printed = serde_json::from_str(text).or_else(|_| yaml::parse(text));
-    let printed: ExecCredential = printed.map_err(|_| "its output is no ExecCredential".to_owned())?;
+    let printed: ExecCredential = printed.map_err(|_| "its output is not an ExecCredential".to_owned())?;
     if printed.api_version != version {
-        return Err(format!("apiVersion has to be {version}, as the kubeconfig says; it printed another one"));
+        return Err(format!("its apiVersion must be {version}, as in the kubeconfig, but is different"));
     }
     let status = printed.status.ok_or("its output has no status")?;
     let (token, expires) = (status.token.unwrap_or_default(), status.expiration_timestamp);
@@ -218,11 +217,11 @@ fn parse_exec_credential(output: &[u8], version: &str, at: Instant) -> Result<Is
     }
     let header = match token.as_str() {
         "" => None,
-        token => Some(bearer_header(token).ok_or("what it printed cannot be a token")?),
+        token => Some(bearer_header(token).ok_or("its token contains characters that are invalid in a header")?),
     };
     let certificate = if pem.is_empty() { None } else { Some(Arc::new(certificate(&pem, &key)?)) };
     let expires = expires.map(|text| text.parse()).transpose();
-    let expires = expires.map_err(|_| "its expirationTimestamp is no time".to_owned())?;
+    let expires = expires.map_err(|_| "its expirationTimestamp is not a time".to_owned())?;
     Ok(IssuedCredentials { header, certificate, pem, expires_at: expires, issued_at: at })
 }
 

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kubeconfig_says_is_sent() {
+    fn credentials_of_the_kubeconfig_are_sent() {
         let header = |text: &str| {
             let value = authorization(&serde_json::from_str(text).unwrap());
             value.map(|value| value.map(|value| (value.to_str().unwrap().to_owned(), value.is_sensitive())))
@@ -57,10 +57,10 @@ mod tests {
         assert_eq!(header(r#"{"token": "t"}"#), secret("Bearer t"));
         assert_eq!(header(r#"{"username": "aladdin", "password": "opensesame"}"#), secret("Basic YWxhZGRpbjpvcGVuc2VzYW1l"));
         assert_eq!(header(r#"{"auth-provider": {"name": "oidc", "config": {"id-token": "i"}}}"#), secret("Bearer i"));
-        for wrong in
+        for invalid in
             [r#"{"token": "a\nb"}"#, r#"{"auth-provider": {"name": "gcp"}}"#, r#"{"auth-provider": {"name": "oidc"}}"#]
         {
-            assert!(header(wrong).is_err(), "{wrong}");
+            assert!(header(invalid).is_err(), "{invalid}");
         }
     }
 }

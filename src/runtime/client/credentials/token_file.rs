@@ -1,7 +1,7 @@
 //! Token in a file that another program renews.
 //!
 //! In: the path. Out: the header, read again every minute, without the blanks and line ends around the token. While the file
-//! cannot be read, the last content counts. Upstream: client-go `transport/token_source.go`.
+//! is unreadable, the last content is used. Upstream: client-go `transport/token_source.go`.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::runtime::bearer::bearer_header;
 
 /// Interval between reads of the file.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Shortest interval between reads because the server refused the token.
+/// Shortest interval between reads because of a rejected token.
 const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Token file with its last content.

@@ -65,8 +65,8 @@ fn a_brief_watch_differs_in_its_length_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_answer_fails() {
-    // A write may wait for admission webhooks as long as the API server lets it.
+async fn a_request_without_response_fails() {
+    // A write may wait for admission webhooks as long as the API server permits.
     for (method, seconds) in [(Method::GET, 30), (Method::PATCH, 65), (Method::POST, 65)] {
         let started = Instant::now();
         let never = std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>();
@@ -77,7 +77,7 @@ async fn a_request_without_answer_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_may_neither_stop_nor_trickle_for_ever() {
+async fn a_response_that_stops_or_trickles_fails() {
     let second = Duration::from_secs(1);
     let stops = read(RequestDeadlines::Read, Version::HTTP_2, trickle(second, 3)).await;
     assert_eq!(stops, (Some(DeadlineExceeded::Silence), 3, 18));
@@ -86,11 +86,11 @@ async fn an_answer_may_neither_stop_nor_trickle_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_ends_sooner_where_no_ping_proves_the_connection() {
+async fn a_silent_watch_ends_earlier_without_pings() {
     let watch = RequestDeadlines::Watch(Duration::from_secs(305));
     let minute = Duration::from_secs(60);
     assert_eq!(read(watch, Version::HTTP_2, trickle(minute, 2)).await, (None, 2, 120 + 90));
     assert_eq!(read(watch, Version::HTTP_11, trickle(minute, 2)).await, (None, 0, 40));
     let (ended, _, seconds) = read(watch, Version::HTTP_2, trickle(Duration::from_secs(1), 1000)).await;
-    assert_eq!((ended, seconds), (None, 305), "no watch outlasts what it asked for");
+    assert_eq!((ended, seconds), (None, 305), "no watch exceeds its requested duration");
 }

@@ -1,16 +1,16 @@
-//! What clients share, and what changes under them.
+//! Resources that clients share, and reloads of files.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{
-    asking_for_certificates::{Authority, serve as serve_tls},
+    mutual_tls::{Authority, serve as serve_tls},
     *,
 };
 
 #[tokio::test]
-async fn all_clients_share_a_run_of_the_plugin_and_the_election_has_its_own() {
+async fn clients_share_a_plugin_run_except_the_election() {
     let (host, mut seen) = refuse(http::StatusCode::NOT_FOUND, http::header::AUTHORIZATION).await;
     let files = Files::new();
     let credential = format!(r#"{{"apiVersion": "{EXEC}", "status": {{"token": "t"}}}}"#);
@@ -23,12 +23,12 @@ async fn all_clients_share_a_run_of_the_plugin_and_the_election_has_its_own() {
         clients.for_watches().unwrap(),
         clients.for_reviews().unwrap(),
     ];
-    let ask = |client: Client| async move { Api::<Node>::all(client).get("n").await.map(drop).unwrap_err() };
-    futures::future::join_all(all.map(ask)).await;
+    let refusal = |client: Client| async move { Api::<Node>::all(client).get("n").await.map(drop).unwrap_err() };
+    futures::future::join_all(all.map(refusal)).await;
     let runs = || std::fs::read_to_string(files.path("runs")).unwrap().lines().count();
     assert_eq!(runs(), 1);
-    ask(clients.for_election().unwrap()).await;
-    assert_eq!(runs(), 2, "it waits for nobody else");
+    refusal(clients.for_election().unwrap()).await;
+    assert_eq!(runs(), 2, "the election does not wait for other clients");
     for _ in 0..6 {
         assert_eq!(seen.recv().await.unwrap(), "Bearer t");
     }
@@ -43,18 +43,18 @@ async fn new_authorities_are_trusted_without_a_restart() {
     let clients = files.clients(&kubeconfig(port, WITH_CERTIFICATE)).await;
     let both = [clients.for_component("c").unwrap(), clients.for_election().unwrap()];
     for client in &both {
-        assert!(!ask(client).await, "nobody vouches for the server");
+        assert!(!succeeds(client).await, "no trusted authority signed the server's certificate");
     }
     files.write("ca.crt", &new.pem);
     reload_interval().await;
     for client in &both {
-        assert!(ask(client).await);
+        assert!(succeeds(client).await);
         assert_eq!(seen.recv().await.unwrap().0, 7);
     }
 }
 
 #[tokio::test]
-async fn a_busy_server_holds_up_the_next_request_of_its_client_alone() {
+async fn retry_after_delays_the_next_request_of_one_client() {
     let router = Router::new().fallback(any(|| async { (http::StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]) }));
     let (host, metrics) = (serve(router).await, metrics());
     let clients = clients_of(&host, &metrics).await;
@@ -62,7 +62,7 @@ async fn a_busy_server_holds_up_the_next_request_of_its_client_alone() {
     let begun = Instant::now();
     busy.get("n").await.unwrap_err();
     other.get("n").await.unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(1), "neither the refused one nor another client waits");
+    assert!(begun.elapsed() < Duration::from_secs(1), "neither the rejected request nor another client waits");
     busy.get("n").await.unwrap_err();
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!(metrics.rest_client_requests_total.with_label_values(&["429", "GET", &host]).get(), 3.0);

@@ -59,18 +59,18 @@ async fn files_that_change_are_used_and_half_written_ones_are_not() {
     for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA"] {
         write(folder.path(), "ca.crt", broken);
         later().await;
-        assert!(Arc::ptr_eq(&second, &tls.current()), "half a file is not used: {broken:?}");
+        assert!(Arc::ptr_eq(&second, &tls.current()), "a partial file is not used: {broken:?}");
     }
     fs::remove_file(folder.path().join("ca.crt")).unwrap();
     later().await;
-    assert!(Arc::ptr_eq(&second, &tls.current()), "nor is one that is gone");
+    assert!(Arc::ptr_eq(&second, &tls.current()), "a missing file keeps the previous authorities");
     write(folder.path(), "ca.crt", &pair().certificate);
     later().await;
     assert!(!Arc::ptr_eq(&second, &tls.current()), "the new authorities are used");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_read_for_a_moment_is_tried_again() {
+async fn files_that_could_not_be_read_are_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let (pair, ca) = (pair(), pair());
     write(folder.path(), "client.crt", &pair.certificate);
@@ -80,12 +80,12 @@ async fn what_could_not_be_read_for_a_moment_is_tried_again() {
     let first = tls.current();
     let mut loaded = tls.loaded.lock();
     let changed = loaded.digest.wrapping_add(1);
-    // The files have been replaced; the process has no descriptor left, and then has.
+    // The files have been replaced. The first read fails for lack of a descriptor, the second succeeds.
     loaded.reload_if_changed(&[], changed, || Err(kube::Error::Service("too many open files".into())));
     assert!(Arc::ptr_eq(&first, &loaded.config) && loaded.rejected_digest == Some(changed));
     loaded.reload_if_changed(&[], changed, || build(&tls.config, tls.authorities.as_ref(), tls.sharing));
     assert!(!Arc::ptr_eq(&first, &loaded.config) && loaded.rejected_digest.is_none());
-    loaded.reload_if_changed(&[], changed, || panic!("what is used is not read again"));
+    loaded.reload_if_changed(&[], changed, || panic!("unchanged files are not read again"));
 }
 
 #[test]
@@ -97,5 +97,5 @@ fn authorities_that_cannot_be_read_at_start_are_named() {
         .err()
         .unwrap()
         .to_string();
-    assert!(error.contains("ca.crt: there is no certificate in it"), "{error}");
+    assert!(error.contains("ca.crt: it contains no certificate"), "{error}");
 }

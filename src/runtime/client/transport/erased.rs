@@ -1,7 +1,7 @@
 //! Connections of any kind as one type.
 //!
-//! In: what connects to a server, directly or through a proxy. Out: the same as a boxed service. The stack of HTTP above is compiled for
-//! each type of connection; with one type it is in the program once.
+//! In: what connects to a server, directly or through a proxy. Out: the same as a boxed service. The stack of HTTP above is
+//! compiled for each type of connection; with one type it is in the program once.
 
 use std::{
     io,

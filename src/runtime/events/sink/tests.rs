@@ -38,8 +38,8 @@ impl Running {
         self.recorder.record(event);
     }
 
-    fn discarded(&self, why: &str) -> f64 {
-        self.metrics.events_discarded_total.with_label_values(&[why]).get()
+    fn discarded(&self, reason: &str) -> f64 {
+        self.metrics.events_discarded_total.with_label_values(&[reason]).get()
     }
 
     fn sent(&self) -> Vec<(Verb, u16)> {
@@ -48,7 +48,7 @@ impl Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeats_are_patched_and_a_vanished_event_is_created_again() {
+async fn repeated_events_are_patched_and_deleted_ones_recreated() {
     let sink = start();
     sink.record("hello");
     sink.server.wait_until(|server| !server.requests().is_empty()).await;
@@ -65,7 +65,7 @@ async fn repeats_are_patched_and_a_vanished_event_is_created_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreachable_server_is_tried_twelve_times_and_a_refusal_once() {
+async fn unreachable_servers_get_twelve_attempts_and_refusals_one() {
     let sink = start();
     sink.server.faults().crash_after(1, Crash::BeforeEffect);
     sink.record("lost");
@@ -79,7 +79,7 @@ async fn an_unreachable_server_is_tried_twelve_times_and_a_refusal_once() {
     sink.record("forbidden");
     sleep(Duration::from_secs(1)).await;
     let counts: Vec<_> = sink.server.list::<CoreEvent>().iter().map(|event| event.count).collect();
-    assert_eq!(counts, [Some(1)], "an event that was never written is new again");
+    assert_eq!(counts, [Some(1)], "an event that was never written is created");
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,7 +57,7 @@ fn documents(unread: bool) -> Vec<Value> {
 }
 
 #[test]
-fn what_nobody_reads_goes_wherever_the_pieces_end() {
+fn unread_fields_are_removed_for_all_sizes_of_pieces() {
     for (whole, expected) in documents(true).iter().zip(documents(false)) {
         for text in [whole.to_string(), serde_json::to_string_pretty(whole).unwrap()] {
             assert_filtered(&unread(), &text, &expected);
@@ -66,7 +66,7 @@ fn what_nobody_reads_goes_wherever_the_pieces_end() {
 }
 
 #[test]
-fn annotations_that_are_not_kept_leave_a_digest_in_each_object() {
+fn removed_annotations_leave_a_digest_in_each_object() {
     let use_of = |key: &str| match key.as_bytes().first() {
         Some(b'r') => AnnotationUse::Read { longest: 5 },
         Some(b's') => AnnotationUse::Sampled,
@@ -138,7 +138,7 @@ fn lists_of_a_spec_are_cut_wherever_the_pieces_end() {
 }
 
 #[test]
-fn lists_in_annotations_are_cut_behind_the_last_comma_that_counts() {
+fn lists_in_annotations_are_cut_after_the_accepted_items() {
     let use_of = |key: &str| match key {
         "l" => AnnotationUse::ReadList { longest: 100, most: 2 },
         _ => AnnotationUse::Read { longest: 100 },
@@ -151,13 +151,13 @@ fn lists_in_annotations_are_cut_behind_the_last_comma_that_counts() {
 }
 
 #[test]
-fn events_of_a_watch_stay_lines() {
+fn events_of_a_watch_are_lines() {
     let lines = |unread: bool| documents(unread).iter().map(|event| format!("{event}\n")).collect::<String>();
     assert_eq!(filtered(&lines(true), 7), lines(false));
 }
 
 #[test]
-fn versions_of_lists_and_events_are_noted_and_not_of_items() {
+fn versions_of_lists_and_events_are_noted_but_not_of_items() {
     let noted = |text: &str, size: usize| -> Vec<u64> {
         let mut filter = JsonFilter::new(unread());
         let mut version_after = |piece: &[u8]| {
@@ -185,13 +185,13 @@ fn versions_of_lists_and_events_are_noted_and_not_of_items() {
 }
 
 #[test]
-fn a_key_that_is_spelled_with_escapes_is_left_to_the_decoder() {
+fn a_key_with_escapes_is_unchanged() {
     let text = r#"{"metadata":{"labels":{"zo\u006ee":"1"},"annotations":{"\u0062":"2"}}}"#;
     assert_eq!(filtered(text, 3), text);
 }
 
 #[test]
-fn a_document_that_has_nothing_to_leave_out_is_passed_on_as_it_is() {
+fn a_document_without_unread_fields_is_unchanged() {
     for text in
         ["", "down", "\"text\"", "[1, {\"status\": {\"images\": 1}}]", "{\"status\" : \"Failure\", \"code\": 410}", "}}]"]
     {
@@ -201,7 +201,7 @@ fn a_document_that_has_nothing_to_leave_out_is_passed_on_as_it_is() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic(text in "[{}\\[\\],:\"\\\\a-z]{0,60}", size in 1_usize..9) {
+    fn arbitrary_text_causes_no_panic(text in "[{}\\[\\],:\"\\\\a-z]{0,60}", size in 1_usize..9) {
         let whole = filtered(&text, usize::MAX);
         prop_assert_eq!(filtered(&text, size), whole);
     }

@@ -136,7 +136,7 @@ async fn without_watch_permission_polling_hands_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_gets_no_answer_stops_writing_before_its_deadline_passes() {
+async fn a_leader_without_responses_stops_before_its_deadline() {
     let (server, mut replica) = leader().await;
     let acquired = Instant::now();
     server.faults().hang_every(|request| request.verb != Verb::Watch);
@@ -148,7 +148,7 @@ async fn a_leader_that_gets_no_answer_stops_writing_before_its_deadline_passes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_shorter_than_the_deadline_is_survived() {
+async fn leadership_survives_an_outage_within_the_deadline() {
     let (server, replica) = leader().await;
     server.faults().fail_every(500, |request| request.verb.is_write());
     sleep(Duration::from_secs(7)).await;
@@ -168,7 +168,8 @@ async fn a_crashed_leader_is_followed_after_its_lease_and_not_before() {
     let died = Instant::now();
     second.leadership.acquired().await;
     let silent = died.elapsed().as_secs_f64();
-    // The standby counts the 15 s from when it saw the last renewal: at most 2 s before the death, at most a poll of 4.4 s after.
+    // The standby counts 15 s from its observation of the last renewal: at most 2 s before the crash, or one poll of 4.4 s
+    // after it.
     assert!((13.0..19.5).contains(&silent), "took over after {silent} s");
     assert_eq!(holder(&server).as_deref(), Some("b"));
 }

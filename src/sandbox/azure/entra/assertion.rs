@@ -11,7 +11,7 @@ use super::{Endpoint, Refusal};
 /// Largest difference between clocks, in seconds.
 const SKEW: i64 = 300;
 
-/// A token that was taken apart, not checked.
+/// A token that was parsed, not checked.
 pub(super) struct Assertion {
     header: Value,
     claims: Value,
@@ -20,7 +20,7 @@ pub(super) struct Assertion {
 }
 
 impl Assertion {
-    /// Takes a token apart: three parts of base64, two of them JSON.
+    /// Parses a token: three parts of base64, two of them JSON.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (signed, signature) = text.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -57,7 +57,7 @@ impl Assertion {
     /// Returns `true` if the key of this certificate (DER) made the signature, with RS256 or PS256.
     pub(super) fn is_signed_by(&self, certificate: &[u8]) -> bool {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
-        let wanted = match self.header["alg"].as_str() {
+        let expected_algorithm = match self.header["alg"].as_str() {
             Some("RS256") => alg_id::RSA_PKCS1_SHA256,
             Some("PS256") => alg_id::RSA_PSS_SHA256,
             _ => return false,
@@ -65,7 +65,7 @@ impl Assertion {
         let key = &certificate.public_key().subject_public_key.data;
         let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
         let mut suitable = algorithms.all.iter().filter(|algorithm| {
-            algorithm.signature_alg_id() == wanted && algorithm.public_key_alg_id() == alg_id::RSA_ENCRYPTION
+            algorithm.signature_alg_id() == expected_algorithm && algorithm.public_key_alg_id() == alg_id::RSA_ENCRYPTION
         });
         suitable.any(|algorithm| algorithm.verify_signature(key, self.signed.as_bytes(), &self.signature).is_ok())
     }

@@ -1,4 +1,4 @@
-//! Tenants, the principals in them, and the tokens they have.
+//! Tenants, with their principals and issued tokens.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -75,24 +75,24 @@ impl Principal {
 pub struct Token {
     /// Tenant it was issued in.
     pub tenant: String,
-    /// Application's id of whose it is.
+    /// ID of the principal as an application.
     pub client_id: String,
-    /// Id of the object of whose it is.
+    /// ID of the principal as an object of the directory.
     pub object_id: String,
     /// Audience of the token.
     pub audience: String,
-    /// Until when it counts.
+    /// Time at which it expires.
     pub expires: Timestamp,
 }
 
 /// Validity of the text in an `Authorization` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenState {
-    /// A token that counts.
+    /// Token that is valid now.
     Valid(Token),
     /// Token that was valid before.
     Expired(Token),
-    /// No token of this directory, or one that was taken back.
+    /// Text that is no token of this directory, or a revoked one.
     Unknown,
 }
 
@@ -106,7 +106,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes a tenant known.
+    /// Registers a tenant without principals.
     pub fn add_tenant(&mut self, tenant: &str) {
         if !self.has_tenant(tenant) {
             self.tenants.push(tenant.to_owned());
@@ -130,14 +130,14 @@ impl Directory {
         }
     }
 
-    /// Takes all credentials of an application away, in all tenants; its tokens stay.
+    /// Removes all credentials of an application, in all tenants; its tokens remain valid.
     pub fn remove_credentials(&mut self, client_id: &str) {
         for principal in self.principals.iter_mut().filter(|found| found.client_id.eq_ignore_ascii_case(client_id)) {
             principal.credentials.clear();
         }
     }
 
-    /// Takes all tokens back: ARM does not know them any more.
+    /// Revokes all tokens: ARM no longer accepts them.
     pub fn revoke_tokens(&mut self) {
         self.tokens.clear();
     }
@@ -155,7 +155,7 @@ impl Directory {
         found.ok_or_else(|| Refusal::application(client_id, endpoint.tenant))
     }
 
-    /// Issues a token for `audience`. Answers its text and its life in seconds.
+    /// Issues a token for `audience`. Returns its text and its lifetime in seconds.
     pub fn issue(&mut self, principal: &Principal, audience: &str, now: Timestamp) -> (String, i64) {
         self.issued += 1;
         let text = format!("sandbox-token-{}-{}", self.issued, uuid(self.issued, &principal.object_id).replace('-', ""));

@@ -14,10 +14,10 @@ fn directory(credential: Credential) -> Directory {
     directory
 }
 
-fn ask(directory: &mut Directory, path: &str, form: &str) -> (u16, Value) {
+fn request_token(directory: &mut Directory, path: &str, form: &str) -> (u16, Value) {
     let request =
         Request::post(format!("https://login.microsoftonline.com{path}")).body(Bytes::from(form.to_owned())).unwrap();
-    let response = answer(directory, endpoint(path).expect("a token endpoint"), &request, NOW);
+    let response = handle(directory, endpoint(path).expect("a token endpoint"), &request, NOW);
     (response.status().as_u16(), serde_json::from_slice(response.body()).unwrap())
 }
 
@@ -32,19 +32,25 @@ fn an_adfs_has_a_path_of_its_own() {
     let mut directory = Directory::default();
     directory.add_credential("adfs", "client", Credential::Secret("secret".to_owned()));
     let form = "client_id=client&client_secret=secret&grant_type=client_credentials&resource=https%3A%2F%2Farm.local";
-    assert_eq!(ask(&mut directory, "/adfs/oauth2/token", form).0, 200);
+    assert_eq!(request_token(&mut directory, "/adfs/oauth2/token", form).0, 200);
 }
 
 #[test]
 fn a_federated_token_counts_as_registered() {
     let mut directory = directory(Credential::FederatedToken("header.claims.signature".to_owned()));
-    assert_eq!(ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion("header.claims.signature")).0, 200);
+    assert_eq!(
+        request_token(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion("header.claims.signature")).0,
+        200
+    );
     let other = format!("{0}.{1}.{0}", base64::encode_url_safe("{}"), base64::encode_url_safe(r#"{"sub":"system:x"}"#));
-    let (_, body) = ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion(&other));
+    let (_, body) = request_token(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion(&other));
     assert_eq!(body["error_codes"], json!([700_213]));
     assert!(body["error_description"].as_str().unwrap().contains("system:x"));
     directory.remove_credentials("client");
-    assert_eq!(ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion("header.claims.signature")).0, 401);
+    assert_eq!(
+        request_token(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion("header.claims.signature")).0,
+        401
+    );
 }
 
 fn with_assertion(assertion: &str) -> String {
@@ -73,20 +79,20 @@ fn signed(key: &KeyPair, changes: &Value) -> String {
 
 #[test]
 fn a_signed_assertion_is_verified_with_the_certificate() {
-    let (right, wrong) = (key(), key());
-    let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&right).unwrap();
+    let (registered, unregistered) = (key(), key());
+    let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&registered).unwrap();
     let mut directory = directory(Credential::Certificate(certificate.der().to_vec()));
     let late = NOW.as_second() - 3_600;
     let cases = [
-        (signed(&right, &json!({})), None),
-        (signed(&wrong, &json!({})), Some(700_027)),
-        (signed(&right, &json!({"sub": "somebody"})), Some(700_021)),
-        (signed(&right, &json!({"aud": "https://login.microsoftonline.com/other/oauth2/v2.0/token"})), Some(700_023)),
-        (signed(&right, &json!({"nbf": late, "exp": late + 600})), Some(700_024)),
-        (signed(&right, &json!({"jti": null})), Some(50_027)),
+        (signed(&registered, &json!({})), None),
+        (signed(&unregistered, &json!({})), Some(700_027)),
+        (signed(&registered, &json!({"sub": "somebody"})), Some(700_021)),
+        (signed(&registered, &json!({"aud": "https://login.microsoftonline.com/other/oauth2/v2.0/token"})), Some(700_023)),
+        (signed(&registered, &json!({"nbf": late, "exp": late + 600})), Some(700_024)),
+        (signed(&registered, &json!({"jti": null})), Some(50_027)),
     ];
     for (assertion, refused) in cases {
-        let (status, body) = ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion(&assertion));
+        let (status, body) = request_token(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion(&assertion));
         match refused {
             None => assert_eq!(status, 200, "{body}"),
             Some(code) => assert_eq!((status, &body["error_codes"]), (401, &json!([code]))),
@@ -95,10 +101,10 @@ fn a_signed_assertion_is_verified_with_the_certificate() {
 }
 
 #[test]
-fn arm_is_told_what_is_wrong_with_a_token() {
+fn invalid_tokens_are_described_to_arm() {
     let mut directory = directory(Credential::Secret("secret".to_owned()));
     let mut token = |scope: &str| {
-        let (_, body) = ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_secret("client", "secret", scope));
+        let (_, body) = request_token(&mut directory, "/tenant/oauth2/v2.0/token", &with_secret("client", "secret", scope));
         body["access_token"].as_str().unwrap().to_owned()
     };
     let (good, slashed) = (token(SCOPE), token("https%3A%2F%2FManagement.azure.com%2F%2F.default"));

@@ -17,14 +17,14 @@ fn imds(identities: &[ManagedIdentity]) -> Imds {
     Imds { identities: identities.to_vec(), identity_header: "header".to_owned() }
 }
 
-fn ask(imds: &Imds, uri: &str, headers: &[(&'static str, &str)], machine: Option<(&Topology, &Machine)>) -> (u16, Value) {
+fn get(imds: &Imds, uri: &str, headers: &[(&'static str, &str)], machine: Option<(&Topology, &Machine)>) -> (u16, Value) {
     let mut request = Request::get(format!("http://169.254.169.254{uri}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let request = request.body(Bytes::new()).unwrap();
-    let asked = asked(request.uri().path()).expect("a path of the service");
-    let response = imds.answer(asked, &request, machine, (&mut Directory::default(), NOW));
+    let subject = subject_of(request.uri().path()).expect("a path of the service");
+    let response = imds.handle(subject, &request, machine, (&mut Directory::default(), NOW));
     (response.status().as_u16(), serde_json::from_slice(response.body()).unwrap())
 }
 
@@ -42,7 +42,7 @@ fn identities_are_chosen_by_any_of_their_ids() {
         ("", Err("Multiple user assigned identities")),
     ];
     for (query, expected) in cases {
-        let (status, body) = ask(&imds, &format!("{TOKEN}{query}"), METADATA, None);
+        let (status, body) = get(&imds, &format!("{TOKEN}{query}"), METADATA, None);
         match expected {
             Ok(client) => assert_eq!((status, body["client_id"].as_str()), (200, Some(client)), "{query}"),
             Err(text) => {
@@ -54,23 +54,23 @@ fn identities_are_chosen_by_any_of_their_ids() {
 
 #[test]
 fn the_own_identity_needs_no_name() {
-    let (status, body) = ask(&imds(&[identity("user", Some("/u")), identity("own", None)]), TOKEN, METADATA, None);
+    let (status, body) = get(&imds(&[identity("user", Some("/u")), identity("own", None)]), TOKEN, METADATA, None);
     assert_eq!((status, body["client_id"].as_str()), (200, Some("own-client")));
     assert_eq!(body["resource"], "https://management.azure.com/");
     // Numbers are text here: clients parse them so.
     assert_eq!((&body["expires_on"], &body["expires_in"]), (&json!("3599"), &json!("3599")));
-    let (_, body) = ask(&imds(&[identity("only", Some("/u"))]), TOKEN, METADATA, None);
+    let (_, body) = get(&imds(&[identity("only", Some("/u"))]), TOKEN, METADATA, None);
     assert_eq!(body["client_id"], "only-client");
-    assert_eq!(ask(&imds(&[]), TOKEN, METADATA, None).0, 400);
+    assert_eq!(get(&imds(&[]), TOKEN, METADATA, None).0, 400);
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn missing_metadata_is_refused() {
     let topology = Topology::new().pool(Pool::new(PoolKind::Standalone, "solo", 1));
     let machine = &topology.machines()[0];
     let at = Some((&topology, machine));
     let balancer = "/metadata/loadbalancer?api-version=2020-10-01";
-    assert_eq!(ask(&imds(&[]), balancer, METADATA, at).0, 404);
-    assert_eq!(ask(&imds(&[]), "/metadata/instance?api-version=2021-10-01", METADATA, None).0, 410);
-    assert_eq!(ask(&imds(&[]), "/metadata/instance?api-version=2017-04-02", METADATA, at).0, 400);
+    assert_eq!(get(&imds(&[]), balancer, METADATA, at).0, 404);
+    assert_eq!(get(&imds(&[]), "/metadata/instance?api-version=2021-10-01", METADATA, None).0, 410);
+    assert_eq!(get(&imds(&[]), "/metadata/instance?api-version=2017-04-02", METADATA, at).0, 400);
 }

@@ -32,7 +32,7 @@ async fn client() -> Client {
 }
 
 fn names(reply: &Reply) -> Vec<&str> {
-    reply.body["value"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+    reply.body["value"].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap()).collect()
 }
 
 #[tokio::test(start_paused = true)]

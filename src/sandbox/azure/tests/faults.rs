@@ -17,7 +17,7 @@ fn request(path: &str) -> Request<Bytes> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers_differ_in_their_effect() {
+async fn lost_responses_differ_in_their_effect() {
     let client = Client::new(AzureOptions::immediate());
     for (effect, remains) in [(Effect::DropBefore, 200), (Effect::DropAfter, 404)] {
         client.azure.add_fault(Fault::new(effect).method("DELETE").times(1));
@@ -33,7 +33,7 @@ async fn lost_answers_differ_in_their_effect() {
     assert_eq!(client.get("$RGS/rg-test").await.status, 200);
 }
 
-/// A body that comes slowly, breaks or stalls: the same in process and on a socket.
+/// A body that arrives slowly, breaks or stalls: the same in process and on a socket.
 #[tokio::test(start_paused = true)]
 async fn bodies_come_at_their_pace() {
     let client = Client::new(AzureOptions::immediate());

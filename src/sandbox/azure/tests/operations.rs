@@ -20,7 +20,7 @@ fn table() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn location_answers_with_the_result() {
+async fn location_responds_with_the_result() {
     let style = AsyncStyle { operation_header: false, location_header: true, retry_after: Some(3), in_documents: false };
     let client = Client::new(slow(Busy::Conflict, style));
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! A token bucket, filled by the second. In: its size and the time. Out: what is left, or how long to wait.
+//! A token bucket, filled by the second. In: its size and the time. Out: what remains, or the time to wait.
 
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ impl BucketSize {
         Self { burst, per_second: tokens / 60.0 }
     }
 
-    /// Returns the size of so many buckets in one.
+    /// Returns the size of `count` buckets together.
     pub fn times(self, count: f64) -> Self {
         Self { burst: self.burst * count, per_second: self.per_second * count }
     }
@@ -43,7 +43,7 @@ impl Bucket {
         (self.level < 1.0).then(|| whole(((1.0 - self.level) / self.size.per_second).ceil().max(1.0)))
     }
 
-    /// Takes a token; answers how many are left.
+    /// Takes a token. Returns how many remain.
     pub(super) fn take(&mut self) -> String {
         self.level -= 1.0;
         format!("{:.0}", self.level.floor())

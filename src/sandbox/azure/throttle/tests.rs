@@ -11,8 +11,8 @@ const LB: ThrottledRequest<'_> = ThrottledRequest {
 const INSTANCE: ThrottledRequest<'_> =
     ThrottledRequest { kind: "microsoft.compute/virtualmachinescalesets/virtualmachines", resource: "/vm/0", ..LB };
 
-fn status(answer: &Result<Headers, Refusal>) -> u16 {
-    answer.as_ref().map_or_else(|refusal| refusal.status, |_| 200)
+fn status(response: &Result<Headers, Refusal>) -> u16 {
+    response.as_ref().map_or_else(|refusal| refusal.status, |_| 200)
 }
 
 #[test]
@@ -20,9 +20,9 @@ fn a_principals_bucket_empties_and_fills() {
     let quotas = Quotas { network: None, ..Quotas::azure() };
     let (mut throttle, start) = (Throttle::default(), Instant::now());
     let mut write = |at: Duration| throttle.charge(&quotas, &LB, start + at);
-    for left in (0..200).rev() {
+    for remaining in (0..200).rev() {
         let headers = write(Duration::ZERO).unwrap();
-        assert_eq!(headers, [(WRITES[0], left.to_string()), (WRITES[1], (left + 2_800).to_string())]);
+        assert_eq!(headers, [(WRITES[0], remaining.to_string()), (WRITES[1], (remaining + 2_800).to_string())]);
     }
     let refused = write(Duration::ZERO).unwrap_err();
     assert_eq!(
@@ -34,15 +34,15 @@ fn a_principals_bucket_empties_and_fills() {
     let mut other = |request| throttle.charge(&quotas, &request, start).is_ok();
     assert!(other(ThrottledRequest { class: Class::Read, ..LB }), "reads have a bucket of their own");
     assert!(other(ThrottledRequest { subscription: "t", ..LB }), "and so has each subscription");
-    assert!(other(ThrottledRequest { principal: "neighbour", ..LB }), "and each principal");
+    assert!(other(ThrottledRequest { principal: "neighbor", ..LB }), "and each principal");
 }
 
 #[test]
 fn a_window_counts_writes_and_deletes_of_all_principals() {
     let quotas = Quotas { arm: None, ..Quotas::azure() };
     let (mut throttle, start) = (Throttle::default(), Instant::now());
-    for turn in 0..1_000 {
-        let (class, principal) = if turn % 2 == 0 { (Class::Write, "us") } else { (Class::Delete, "neighbour") };
+    for index in 0..1_000 {
+        let (class, principal) = if index % 2 == 0 { (Class::Write, "us") } else { (Class::Delete, "neighbor") };
         assert!(throttle.charge(&quotas, &ThrottledRequest { class, principal, ..LB }, start).is_ok());
     }
     let refused = throttle.charge(&quotas, &LB, start + Duration::from_secs(100)).unwrap_err();
@@ -57,9 +57,9 @@ fn compute_counts_for_each_resource() {
     let quotas = Quotas { arm: None, ..Quotas::azure() };
     let (mut throttle, start) = (Throttle::default(), Instant::now());
     let mut write = |request, after| throttle.charge(&quotas, &request, start + Duration::from_secs(after));
-    let told = write(INSTANCE, 0).unwrap();
+    let headers = write(INSTANCE, 0).unwrap();
     let expected = "Microsoft.Compute/UpdateVMSSVMResource;11,Microsoft.Compute/UpdateVMSSVMSubscriptionMaximum;1499";
-    assert_eq!(told, [(REMAINING, expected.to_owned())]);
+    assert_eq!(headers, [(REMAINING, expected.to_owned())]);
     assert!((0..11).all(|_| write(INSTANCE, 0).is_ok()));
     let refused = write(INSTANCE, 0).unwrap_err();
     assert_eq!((refused.status, refused.retry_after), (429, Some(15)));

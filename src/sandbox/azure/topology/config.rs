@@ -70,7 +70,7 @@ impl Endpoints {
 /// Setting of `azure.json` for the address of the cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// Not at all: it is the public cloud.
+    /// No setting: it is the public cloud.
     Public,
     /// Setting `resourceManagerEndpoint`, whose `/metadata/endpoints` returns the rest.
     MetadataEndpoint(String),

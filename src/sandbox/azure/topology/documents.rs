@@ -1,8 +1,8 @@
 //! ARM documents of machines and of the sets they belong to, in ARM's shape.
 //!
-//! In: a topology and its machines. Out: documents with `id`, `type`, `name`, `location` and `properties`, without `etag`. Some
-//! oddities of ARM are kept on purpose: a machine names its availability set in upper case, an instance of a uniform scale set has an
-//! empty hardware profile.
+//! In: a topology and its machines. Out: documents with `id`, `type`, `name`, `location` and `properties`, without `etag`.
+//! Some irregularities of ARM are reproduced on purpose: a machine names its availability set in upper case, an instance of
+//! a uniform scale set has an empty hardware profile.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use super::{IpConfiguration, Machine, Pool, PoolKind, Power, Topology, network};
 /// Creation time of all resources, in ARM's spelling.
 const CREATED: &str = "2026-01-01T00:00:00+00:00";
 
-/// Leaves out what is null, since ARM does.
+/// Omits nulls, as ARM does.
 fn compact(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

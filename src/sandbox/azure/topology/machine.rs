@@ -18,13 +18,13 @@ pub enum Power {
     /// Switched off from outside; the hardware is kept.
     Stopped,
     Deallocating,
-    /// Switched off and given back: no fault domain any more.
+    /// Switched off, and the hardware released: no fault domain any more.
     Deallocated,
     Starting,
 }
 
 impl Power {
-    /// Returns ARM's spelling behind `PowerState/`.
+    /// Returns ARM's spelling after `PowerState/`.
     pub fn as_str(self) -> &'static str {
         match self {
             Power::Running => "running",
@@ -110,8 +110,8 @@ impl Machine {
         self
     }
 
-    /// Returns the machine that is recreated under the same name: the same IDs and addresses, another `vmId`.
-    pub fn made_anew(&self, topology: &Topology) -> Self {
+    /// Returns the machine as recreated under the same name: the same IDs and addresses, another `vmId`.
+    pub fn recreated(&self, topology: &Topology) -> Self {
         Self { power: Power::Running, ..self.clone() }.of_generation(topology, self.generation + 1)
     }
 

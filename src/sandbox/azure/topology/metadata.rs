@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{IpConfiguration, Machine, Topology};
 
 impl Topology {
-    /// Returns the answer to `/metadata/instance?api-version=2021-10-01&format=json`. Public addresses of a Standard SKU are
-    /// not in it.
+    /// Returns the response to `/metadata/instance?api-version=2021-10-01&format=json`. Public addresses of a Standard SKU
+    /// are not in it.
     pub fn instance_metadata(&self, machine: &Machine) -> Value {
         json!({"compute": self.compute_metadata(machine), "network": {"interface": [self.interface_metadata(machine)]}})
     }
@@ -68,8 +68,8 @@ impl Topology {
         interface
     }
 
-    /// Returns the answer to `/metadata/loadbalancer?api-version=2020-10-01&format=json`; `None` when the machine has no
-    /// public IP, which the service answers with 404. Addresses of IPv6 are in brackets.
+    /// Returns the response to `/metadata/loadbalancer?api-version=2020-10-01&format=json`; `None` if the machine has no
+    /// public IP, which the service reports with 404. Addresses of IPv6 are in brackets.
     pub fn load_balancer_metadata(&self, machine: &Machine) -> Option<Value> {
         let entry = |configuration: &IpConfiguration| {
             let public = configuration.public_address?;

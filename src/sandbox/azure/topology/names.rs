@@ -20,7 +20,7 @@ pub fn computer_name(prefix: &str, number: u32) -> String {
     prefix.chars().chain(digits.map(char::from)).collect()
 }
 
-/// Returns numbers from text: FNV-1a, then mixed, so that neighbors look nothing alike. They are equal on every machine.
+/// Returns numbers from text: FNV-1a, then mixed, so that neighbors differ widely. The result is the same on every machine.
 pub(super) fn scatter(seed: u64, text: &str) -> u64 {
     let hash = text
         .bytes()

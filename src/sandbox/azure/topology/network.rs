@@ -6,7 +6,7 @@ use super::{IpConfiguration, Machine, PoolKind, Topology};
 use crate::providers::azure::model::ResourceId;
 
 impl Topology {
-    /// Returns the documents that there are before the first machine: resource groups, security group, route table, virtual
+    /// Returns the documents that exist before the first machine: resource groups, security group, route table, virtual
     /// network.
     pub fn network_documents(&self) -> Vec<Value> {
         let mut groups: Vec<ResourceId> = Vec::new();

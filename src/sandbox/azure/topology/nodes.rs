@@ -12,7 +12,7 @@ impl Topology {
         self.kubelet_view(objects::uninitialized_node(&machine.computer_name()), machine)
     }
 
-    /// Returns the Node as upstream's provider leaves it: provider ID, addresses, labels of type and place.
+    /// Returns the Node as upstream's provider leaves it: provider ID, addresses, labels of type and location.
     pub fn node(&self, machine: &Machine) -> Node {
         let mut node = objects::node(&machine.computer_name()).provider_id(&machine.provider_id(self));
         if let Some(status) = &mut node.status {

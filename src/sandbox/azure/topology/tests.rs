@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn a_node_without_zone_has_its_fault_domain_and_an_external_one_its_group() {
+fn a_zoneless_node_has_its_fault_domain_and_group() {
     let pool = Pool::new(PoolKind::Standalone, "solo", 2).fault_domains(3).in_group("RG-Other").windows();
     let topology = Topology::new().pool(pool);
     let machine = &topology.machines()[1];
@@ -22,7 +22,7 @@ fn a_node_without_zone_has_its_fault_domain_and_an_external_one_its_group() {
 }
 
 #[test]
-fn what_azure_refuses_is_refused() {
+fn topologies_that_azure_refuses_are_refused() {
     let check = |pool: Pool| Topology::new().pool(pool).check();
     let uniform = |name: &str, count| Pool::new(PoolKind::Uniform, name, count);
     assert_eq!(check(uniform("aks-pool1-vmss", 1_000)), Ok(()));

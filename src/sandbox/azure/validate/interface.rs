@@ -36,7 +36,7 @@ pub(super) fn check_addresses(candidate: Candidate<'_>, list: &str) -> Result<()
     Ok(())
 }
 
-/// Returns an address that it had before was checked then.
+/// Returns `true` if the part had this address in this subnet before: it was checked then.
 fn is_unchanged(candidate: Candidate<'_>, list: &str, part: &Value) -> bool {
     let previous = candidate.old.and_then(|old| shape::part(old, list, text(part, "name")));
     previous.is_some_and(|previous| {

@@ -67,7 +67,7 @@ fn check_interfaces(candidate: Candidate<'_>, limits: &LoadBalancerLimits) -> Re
     }
 }
 
-/// A document in the making: its key and its body.
+/// Key and body of the document that is being written.
 type Changed<'a> = Option<(&'a str, &'a Value)>;
 
 /// Returns how many rules reach each interface, by the key of the instance or interface; by address without one. `changed`

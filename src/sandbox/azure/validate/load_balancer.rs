@@ -20,7 +20,7 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     keeps_a_frontend(candidate)
 }
 
-/// Refuses a write that takes the last frontend away; only a deletion may.
+/// Refuses a write that removes the last frontend; only a deletion may do that.
 fn keeps_a_frontend(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let has_frontend = |body: &Value| shape::parts(body, FRONTENDS).next().is_some();
     if candidate.old.is_some_and(has_frontend) && !has_frontend(candidate.body) {

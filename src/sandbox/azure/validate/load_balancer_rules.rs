@@ -1,4 +1,4 @@
-//! Rules of load balancers: ports and protocols, pairs that collide. How many there may be: [`mod@super::limits`].
+//! Rules of load balancers: ports and protocols, pairs that collide. Their number is limited by [`mod@super::limits`].
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn check_rule(rule: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Protocols that overlap: All meets everything.
+/// Returns the protocols that overlap: All overlaps with every protocol.
 fn protocols(properties: &Value) -> &'static [&'static str] {
     match text(properties, "protocol").to_ascii_lowercase().as_str() {
         "tcp" => &["tcp"],

@@ -6,9 +6,9 @@ use super::{Candidate, text};
 use crate::sandbox::azure::{kinds, refusal::Refusal, shape};
 
 /// Upstream: "Naming rules and restrictions for Azure resources", Microsoft.Network.
-const LONGEST: usize = 80;
+const MAX_LENGTH: usize = 80;
 
-/// Checks the names that are new. Those that are there were checked when they came.
+/// Checks new names. Existing names were checked when they were created.
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let kind = candidate.id.resource_type().to_ascii_lowercase();
     if !kind.starts_with("microsoft.network/") {
@@ -28,7 +28,7 @@ fn new_parts<'a>(candidate: Candidate<'a>, list: &'a str) -> impl Iterator<Item 
 
 fn check_name(name: &str) -> Result<(), Refusal> {
     let word = |character: char| character.is_ascii_alphanumeric() || character == '_';
-    let fits = name.len() <= LONGEST
+    let fits = name.len() <= MAX_LENGTH
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.ends_with(word)
         && name.chars().all(|character| word(character) || matches!(character, '.' | '-'));
@@ -36,7 +36,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!(
-        "Resource name {name} is invalid. The name can be up to {LONGEST} characters long. It must begin with a word character, and it \
+        "Resource name {name} is invalid. The name can be up to {MAX_LENGTH} characters long. It must begin with a word character, and it \
          must end with a word character or with '_'. The name may contain word characters or '.', '-', '_'."
     );
     Err(Refusal::invalid("InvalidResourceName", message))

@@ -1,4 +1,4 @@
-//! Private link services: where their traffic goes, their addresses, the policies of their subnets, their connections.
+//! Private link services: the targets of their traffic, their addresses, the policies of their subnets, their connections.
 //!
 //! Known from Azure: the codes for network policies, for connections that exist, and (in [`super::load_balancer`]) for a load balancer
 //! with a private link service. Of the other refusals only the fact is documented ("What is Azure Private Link service?",
@@ -17,8 +17,8 @@ use crate::{
 const KIND: &str = "microsoft.network/privatelinkservices";
 const FRONTENDS: &str = "loadBalancerFrontendIpConfigurations";
 const ADDRESSES: &str = "ipConfigurations";
-/// Upstream: documented limit of NAT addresses.
-const MOST_ADDRESSES: usize = 8;
+/// Maximum number of NAT addresses. Upstream: documented limit.
+const MAX_ADDRESSES: usize = 8;
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     check_frontends(candidate)?;
@@ -43,10 +43,10 @@ fn check_frontends(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let (id, desired) = (candidate.id, frontends(candidate.body));
     let refuse = |code: &str, reason: String| Err(Refusal::invalid(code, format!("Private link service {id}: {reason}")));
     if desired.is_empty() && candidate.body["properties"]["destinationIPAddress"].is_null() {
-        return refuse("PrivateLinkServiceMustHaveLoadBalancerFrontendIpConfiguration", "no front end is named.".to_owned());
+        return refuse("PrivateLinkServiceMustHaveLoadBalancerFrontendIpConfiguration", "no frontend is named.".to_owned());
     }
     if candidate.old.is_some_and(|old| frontends(old) != desired) {
-        return refuse("PrivateLinkServiceLoadBalancerCannotBeChanged", "its front ends cannot be changed.".to_owned());
+        return refuse("PrivateLinkServiceLoadBalancerCannotBeChanged", "its frontends cannot be changed.".to_owned());
     }
     let basic = |key: &String| candidate.store.get(key).is_some_and(|balancer| !is_standard(&balancer.body));
     if let Some(balancer) = balancers_of(candidate.body).iter().find(|key| basic(key)) {
@@ -57,7 +57,7 @@ fn check_frontends(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let user = |frontend: &String| users(candidate.store, frontend).into_iter().find(|other| *other != key);
     match desired.iter().find_map(|frontend| Some((frontend, user(frontend)?))) {
         Some((frontend, other)) => {
-            let reason = format!("front end {frontend} is used by private link service {other}.");
+            let reason = format!("frontend {frontend} is used by private link service {other}.");
             refuse("LoadBalancerFrontendIpConfigurationInUseByPrivateLinkService", reason)
         }
         None => Ok(()),
@@ -74,8 +74,8 @@ fn check_addresses(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let id = candidate.id;
     let refuse = |code: &str, reason: String| Err(Refusal::invalid(code, format!("Private link service {id}: {reason}")));
     let parts: Vec<&Value> = shape::parts(candidate.body, ADDRESSES).map(|part| &part["properties"]).collect();
-    if !(1..=MOST_ADDRESSES).contains(&parts.len()) {
-        let reason = format!("{} IP configurations; 1 to {MOST_ADDRESSES} are allowed.", parts.len());
+    if !(1..=MAX_ADDRESSES).contains(&parts.len()) {
+        let reason = format!("{} IP configurations; 1 to {MAX_ADDRESSES} are allowed.", parts.len());
         return refuse("PrivateLinkServiceIpConfigurationCountInvalid", reason);
     }
     let primary = parts.iter().filter(|part| part["primary"] == true).count();
@@ -119,7 +119,7 @@ pub(super) fn check_subnets(candidate: Candidate<'_>) -> Result<(), Refusal> {
     used.map_or(Ok(()), |(subnet, service)| Err(policy_refusal(subnet, &service)))
 }
 
-/// Connections have to be deleted first.
+/// Checks that no connections remain: they must be deleted first.
 pub(super) fn check_deletion(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let connections = private_link::connections(candidate.store, candidate.id.as_str());
     let Some(connection) = connections.first() else { return Ok(()) };
@@ -138,9 +138,10 @@ pub(super) fn user_of_frontend(candidate: Candidate<'_>, frontend: &str) -> Opti
 
 /// Checks that private endpoints refer to an existing private link service, by its ID or its alias.
 pub(super) fn check_endpoint(candidate: Candidate<'_>) -> Result<(), Refusal> {
-    let mut requested = private_link::asked_for(candidate.body);
+    let mut requested = private_link::requested_services(candidate.body);
     let missing = requested.find(|service| {
-        let is_old = candidate.old.is_some_and(|old| private_link::asked_for(old).any(|other| same(other, service)));
+        let is_old =
+            candidate.old.is_some_and(|old| private_link::requested_services(old).any(|other| same(other, service)));
         !is_old && private_link::find(candidate.store, service.as_str().unwrap_or_default()).is_none()
     });
     match missing {

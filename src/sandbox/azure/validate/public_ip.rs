@@ -1,4 +1,4 @@
-//! Public IPs: what cannot change, who uses them, names that are taken.
+//! Public IPs: immutable fields, their users, and names that are taken.
 
 use serde_json::Value;
 

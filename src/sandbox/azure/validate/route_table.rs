@@ -9,12 +9,12 @@ use super::{Candidate, text};
 use crate::sandbox::azure::{refusal::Refusal, shape};
 
 /// Most routes of a table. Upstream: documented limit.
-const MOST_ROUTES: usize = 400;
+const MAX_ROUTES: usize = 400;
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let routes: Vec<&Value> = shape::parts(candidate.body, "routes").collect();
-    if routes.len() > MOST_ROUTES {
-        let message = format!("Route table {} cannot have more than {MOST_ROUTES} routes.", candidate.id);
+    if routes.len() > MAX_ROUTES {
+        let message = format!("Route table {} cannot have more than {MAX_ROUTES} routes.", candidate.id);
         return Err(Refusal::invalid("RouteCountLimitReached", message));
     }
     let mut seen = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Scale sets and their instances: what cannot change, and instances that do not exist.
+//! Scale sets and their instances: immutable fields, and instances that do not exist.
 
 use super::{Candidate, same, sku};
 use crate::sandbox::azure::refusal::Refusal;

@@ -8,15 +8,15 @@ use super::{Candidate, text};
 use crate::sandbox::azure::{refusal::Refusal, shape};
 
 /// Most rules of a group. Upstream: documented limits.
-const MOST_RULES: usize = 1_000;
-/// Lists of a rule whose entries a group may have so many of, in all rules together.
+const MAX_RULES: usize = 1_000;
+/// Lists of a rule whose entries are limited in all rules of a group together.
 const BOUNDED_LISTS: [&str; 4] =
     ["sourceAddressPrefixes", "destinationAddressPrefixes", "sourcePortRanges", "destinationPortRanges"];
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let rules: Vec<&Value> = shape::parts(candidate.body, "securityRules").collect();
-    if rules.len() > MOST_RULES {
-        let message = format!("A security group cannot have more than {MOST_RULES} security rules.");
+    if rules.len() > MAX_RULES {
+        let message = format!("A security group cannot have more than {MAX_RULES} security rules.");
         return Err(Refusal::invalid("SecurityRuleCountLimitReached", message));
     }
     rules.iter().try_for_each(|rule| check_rule(rule))?;

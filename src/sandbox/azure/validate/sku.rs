@@ -9,7 +9,7 @@ use crate::{
 const PUBLIC_IPS: &str = "microsoft.network/publicipaddresses";
 const LOAD_BALANCERS: &str = "microsoft.network/loadbalancers";
 
-/// Returns a public IP that a load balancer refers to.
+/// Checks that a load balancer and a public IP that it refers to have the same SKU.
 pub(super) fn check_public(candidate: Candidate<'_>, address: &str) -> Result<(), Refusal> {
     let Some(public) = candidate.store.get(address) else { return Ok(()) };
     let (balancer, public) = (is_standard(candidate.body), is_standard(&public.body));
@@ -26,7 +26,7 @@ pub(super) fn check_public(candidate: Candidate<'_>, address: &str) -> Result<()
     Err(Refusal::invalid("PublicIPAndLBSkuDoNotMatch", message))
 }
 
-/// Returns the load balancers whose pools the interfaces of a document are in, and the public IPs that they have.
+/// Checks that the load balancers of the interfaces of a document, and their public IPs, have the same SKU.
 pub(super) fn check_interfaces(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let targets = made_by(&candidate.id.key(), candidate.body).into_iter().filter_map(|(target, _)| with_sku(&target));
     let found: Vec<_> = targets.filter_map(|target| candidate.store.get(target.as_str())).collect();

@@ -7,21 +7,22 @@ use super::Candidate;
 use crate::sandbox::azure::refusal::Refusal;
 
 /// Most tags of a document.
-const MOST: usize = 50;
+const MAX_TAGS: usize = 50;
 /// Longest name and value, in characters.
-const LONGEST: (usize, usize) = (512, 256);
+const MAX_LENGTHS: (usize, usize) = (512, 256);
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     let Some(tags) = candidate.body["tags"].as_object() else { return Ok(()) };
-    if tags.len() > MOST {
+    if tags.len() > MAX_TAGS {
         let count = tags.len();
-        let message =
-            format!("Too many tags specified. Requested tag count - '{count}'. Maximum number of tags allowed - '{MOST}'.");
+        let message = format!(
+            "Too many tags specified. Requested tag count - '{count}'. Maximum number of tags allowed - '{MAX_TAGS}'."
+        );
         return Err(Refusal::invalid("InvalidTags", message));
     }
     tags.iter().try_for_each(|(name, value)| {
-        check_length("name", name, LONGEST.0)?;
-        check_length("value", value.as_str().unwrap_or_default(), LONGEST.1)
+        check_length("name", name, MAX_LENGTHS.0)?;
+        check_length("value", value.as_str().unwrap_or_default(), MAX_LENGTHS.1)
     })
 }
 

@@ -1,4 +1,4 @@
-//! What no row of `tests/assumptions` has.
+//! Cases that no row of `tests/assumptions` has.
 
 use serde_json::{Value, json};
 
@@ -70,10 +70,10 @@ fn a_basic_public_ip_becomes_standard_unless_it_is_used() {
         "properties": {"frontendIPConfigurations": [{"name": "f", "properties": {"publicIPAddress": {"id": id.as_str()}}}]}});
     store.put_document(balancer).unwrap();
     assert_eq!(document(&store, &id, Some(&basic), &standard).unwrap_err().code, "PublicIPAddressSkuCannotBeChanged");
-    let mut labelled = standard.clone();
+    let mut labeled = standard.clone();
     for label in ["ab", "Abc", "1bc", "ab-", "a_c", &"a".repeat(64)] {
-        labelled["properties"]["dnsSettings"] = json!({"domainNameLabel": label});
-        assert_eq!(document(&store, &id, Some(&standard), &labelled).unwrap_err().code, "InvalidDomainNameLabel", "{label}");
+        labeled["properties"]["dnsSettings"] = json!({"domainNameLabel": label});
+        assert_eq!(document(&store, &id, Some(&standard), &labeled).unwrap_err().code, "InvalidDomainNameLabel", "{label}");
     }
 }
 

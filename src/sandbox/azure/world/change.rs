@@ -14,7 +14,7 @@ pub enum Change {
     Put(Value),
     /// The document and everything below it are removed.
     Remove(ResourceId),
-    /// The document is edited where it is; what others wrote into it stays.
+    /// The document is edited in place; changes of other writers remain.
     Edit(ResourceId, Edit),
 }
 

@@ -34,7 +34,7 @@ impl Endpoint for Login {
         let path = request.uri().path();
         let Some(endpoint) = entra::endpoint(path) else { return missing(path) };
         let now = self.0.now();
-        self.0.with_directory(|directory| entra::answer(directory, endpoint, &request, now))
+        self.0.with_directory(|directory| entra::handle(directory, endpoint, &request, now))
     }
 }
 
@@ -58,7 +58,7 @@ impl Endpoint for CloudMetadata {
 
 /// The metadata service of one machine.
 pub(super) struct MachineMetadata {
-    pub(super) world: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     pub(super) node: String,
     pub(super) imds: Imds,
 }
@@ -66,15 +66,15 @@ pub(super) struct MachineMetadata {
 #[async_trait]
 impl Endpoint for MachineMetadata {
     fn serves(&self, _: &str, path: &str) -> bool {
-        imds::asked(path).is_some()
+        imds::subject_of(path).is_some()
     }
 
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
         let path = request.uri().path();
-        let Some(subject) = imds::asked(path) else { return missing(path) };
-        let (topology, machine, now) = (self.world.topology(), self.world.machine(&self.node), self.world.now());
+        let Some(subject) = imds::subject_of(path) else { return missing(path) };
+        let (topology, machine, now) = (self.shared.topology(), self.shared.machine(&self.node), self.shared.now());
         let machine = machine.as_ref().ok().map(|machine| (&topology, machine));
-        self.world.with_directory(|directory| self.imds.answer(subject, &request, machine, (directory, now)))
+        self.shared.with_directory(|directory| self.imds.handle(subject, &request, machine, (directory, now)))
     }
 }
 
@@ -89,7 +89,7 @@ impl Endpoint for ContainerRegistry {
 
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
         let now = self.0.now();
-        self.0.with_directory(|directory| registry::answer(directory, &self.1, &request, now))
+        self.0.with_directory(|directory| registry::handle(directory, &self.1, &request, now))
     }
 }
 
@@ -105,7 +105,7 @@ impl Endpoint for IdentityBinding {
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
         let (now, tenant) = (self.0.now(), self.0.topology().tenant);
         let endpoint = entra::Endpoint { tenant: &tenant, adfs: false };
-        self.0.with_directory(|directory| entra::answer(directory, endpoint, &request, now))
+        self.0.with_directory(|directory| entra::handle(directory, endpoint, &request, now))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The machines there are, and what happens to them. Pure: each event changes the estate and answers the [`Change`]s of documents
-//! that go with it.
+//! The existing machines, and their events. Pure: each event changes the estate and returns the [`Change`]s of documents
+//! that belong to it.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -104,7 +104,7 @@ impl Estate {
         Ok((names, changes))
     }
 
-    /// Deletes a machine.
+    /// Deletes a machine with its documents.
     pub fn delete(&mut self, node: &str) -> Happened {
         let machine = self.machine(node)?.clone();
         self.machines.remove(node);
@@ -116,7 +116,7 @@ impl Estate {
     /// Deletes a machine and recreates it under the same name: the same IDs and addresses, another `vmId`, switched on.
     pub fn recreate(&mut self, node: &str) -> Happened {
         let old = self.machine(node)?.clone();
-        let new = old.made_anew(&self.topology);
+        let new = old.recreated(&self.topology);
         let mut changes = removed(&self.topology, &old);
         changes.extend(created(&self.topology, &new));
         self.machines.insert(node.to_owned(), new);
@@ -133,7 +133,7 @@ impl Estate {
         Ok(((), vec![change]))
     }
 
-    /// Returns the private address of a machine, of the family of `address`, becomes `address`.
+    /// Sets the private address of a machine, of the family of `address`, to `address`.
     pub fn readdress(&mut self, node: &str, address: IpAddr) -> Happened {
         let mut machine = self.machine(node)?.clone();
         let mut configurations = machine.ip_configurations.iter_mut();

@@ -68,7 +68,7 @@ pub async fn start_world(topology: Topology, start: Start) -> Result<World, Star
 }
 
 impl World {
-    /// Serves everything with TLS on loopback. Answers the URL. From now on the cloud says that it is there.
+    /// Serves everything with TLS on loopback. Returns the URL, which the cloud names as its address from now on.
     pub async fn serve(&self, serving: Serving) -> Result<String, StartError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, serving.port));
         let served = self.azure().serve(address, &serving.shutdown).await?;

@@ -53,23 +53,23 @@ impl WaitingKey<'_> {
 /// Failure with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReportedProblem {
-    pub(super) what: String,
+    pub(super) subject: String,
     pub(super) error: String,
     pub(super) remedy: String,
 }
 
 impl ReportedProblem {
     fn new(subject: String, error: &str, remedy: &str) -> Self {
-        Self { what: subject, error: error.to_owned(), remedy: remedy.to_owned() }
+        Self { subject, error: error.to_owned(), remedy: remedy.to_owned() }
     }
 }
 
 /// Returns a description of the response to an external change.
 pub(super) fn response(outcome: DriftOutcome) -> &'static str {
     match outcome {
-        DriftOutcome::Repaired => "put right",
-        DriftOutcome::Reported => "left (driftPolicy: report)",
-        DriftOutcome::Delayed => "put right later: it comes back again and again",
+        DriftOutcome::Repaired => "repaired",
+        DriftOutcome::Reported => "not repaired (driftPolicy: report)",
+        DriftOutcome::Delayed => "repaired later: the change recurs",
     }
 }
 
@@ -131,7 +131,7 @@ fn of_provider<'a>(key: &'a str, entry: &'a UnsettledBalancer) -> WaitingKey<'a>
 fn of_drift<'a>(key: &'a str, entry: &'a DriftedService) -> WaitingKey<'a> {
     let next_step = entry.repair_after.as_ref().map(|due| format!("repaired after {due}")).unwrap_or_default();
     let reason = entry.documents.first().map(String::as_str).unwrap_or_default();
-    WaitingKey { key, stage: "changed by somebody else".to_owned(), next_step, reason, ..WaitingKey::default() }
+    WaitingKey { key, stage: "changed externally".to_owned(), next_step, reason, ..WaitingKey::default() }
 }
 
 fn next_step(row: &UnsettledKey) -> String {
@@ -228,6 +228,6 @@ fn of_class(class: Option<&FailureClass>) -> &'static str {
         }
         Some(Class::MalformedAnswer) => "Find the proxy between this replica and the cloud that changes its answers.",
         Some(Class::NotLeader | Class::CallNotLeader) => "Nothing: another replica leads.",
-        Some(Class::Failed | Class::CallFailed | Class::Other(_)) | None => RETRIED,
+        Some(Class::Failed | Class::CallFailed | Class::Conflict | Class::Other(_)) | None => RETRIED,
     }
 }

@@ -65,7 +65,7 @@ fn tiles(page: &mut HtmlPage, input: &OverviewInput<'_>, waiting: Option<(usize,
         tile(page, "<li>Nodes and other work that waits<b>", &others.to_string());
     }
     if let Some(count) = input.status.controllers.iter().find_map(|controller| controller.uninitialized_nodes) {
-        tile(page, "<li>Nodes not initialised<b>", &count.to_string());
+        tile(page, "<li>Nodes not initialized<b>", &count.to_string());
     }
     let provider = &input.status.cloud_provider;
     if let (Some(name), Some(state)) = (&provider.name, &provider.state) {
@@ -113,7 +113,7 @@ fn table<T>(
 fn problem_table(page: &mut HtmlPage, problems: &[ReportedProblem]) {
     let head = ("<h2 id=\"errors\">Errors and what to do</h2>", "<th>What<th>Error<th>What to do");
     table(page, head, problems, MAX_PROBLEMS, |page, problem| {
-        page.element("<tr><td><b>", &problem.what, "</b></td>")
+        page.element("<tr><td><b>", &problem.subject, "</b></td>")
             .element("<td class=\"bad\">", &problem.error, "</td>")
             .element("<td data-of=\"Do\">", &problem.remedy, "</td></tr>");
     });
@@ -150,12 +150,12 @@ fn drift(page: &mut HtmlPage, status: &ManagerStatus) {
     if found.is_empty() {
         return;
     }
-    let head = ("<h2 id=\"drift\">Changed by somebody else</h2>", "<th>Name<th>Found<th>What was done<th>What");
+    let head = ("<h2 id=\"drift\">External changes</h2>", "<th>Name<th>Found<th>Response<th>Change");
     table(page, head, &found, MAX_DRIFT, |page, note| {
         page.element("<tr><td>", &note.about, "</td>")
             .element("<td data-of=\"Found\">", &note.found.to_string(), "</td>")
             .element("<td data-of=\"Done\">", facts::response(note.outcome), "</td>")
-            .element("<td>", &note.what, "</td></tr>");
+            .element("<td>", &note.detail, "</td></tr>");
     });
 }
 

@@ -3,7 +3,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::{super::super::health::ProbeResult, *};
-use crate::status::ManagerStatus;
+use crate::status::{ManagerStatus, ProviderState};
 
 fn probe(name: &str, error: Option<&str>) -> ProbeResult {
     ProbeResult { name: name.to_owned(), result: Some(error.map_or(Ok(()), |error| Err(error.to_owned()))) }
@@ -31,16 +31,16 @@ fn busy(count: usize, name: impl Fn(usize) -> String, reason: &str) -> Value {
 }
 
 #[test]
-fn a_value_without_anything_is_a_page() {
+fn an_empty_status_is_a_page() {
     let page = shown(&json!({}), &[]);
     assert_eq!(page.matches("None.").count(), 5, "{page}");
     assert!(page.ends_with("</html>\n") && !page.contains("Leader<b>"));
 }
 
 #[test]
-fn what_waits_is_shown_with_stage_and_reason() {
+fn waiting_work_is_shown_with_stage_and_reason() {
     let mut status = busy(2, |number| format!("default/web-{number}"), "no quota left");
-    status["cloudProvider"] = json!({"name": "azure", "state": "initialised", "details": {"session": {
+    status["cloudProvider"] = json!({"name": "azure", "state": ProviderState::Initialized, "details": {"session": {
         "loadBalancers": {"waiting": {"lease": 1}, "unsettled": {"services": {
             "default/web-0": {"stage": "planning", "problem": null},
             "default/late": {"stage": "refused", "problem": "no such protocol"},
@@ -52,7 +52,7 @@ fn what_waits_is_shown_with_stage_and_reason() {
         "what": "somebody else deleted route r"}]);
     let page = shown(&status, &[probe("informer-nodes", Some("list fails")), probe("ping", None)]);
     let expected = [
-        "<tr><td>node-7</td><td data-of=\"Found\">2026-01-01T00:00:02Z</td><td data-of=\"Done\">put right</td>\
+        "<tr><td>node-7</td><td data-of=\"Found\">2026-01-01T00:00:02Z</td><td data-of=\"Done\">repaired</td>\
          <td>somebody else deleted route r</td></tr><tr><td>default/mended</td>",
         "<small>v1.2.3</small>",
         "Leader<b>this replica</b>",
@@ -76,7 +76,7 @@ fn what_waits_is_shown_with_stage_and_reason() {
 }
 
 #[test]
-fn only_a_replica_that_works_shows_what_waits_and_a_shadow_says_so() {
+fn only_working_replicas_show_waiting_work() {
     let page_with = |leading: bool, shadow: bool| {
         let mut status = busy(2, |number| format!("default/web-{number}"), "no quota left");
         (status["leading"], status["shadow"]) = (json!(leading), json!(shadow));
@@ -98,7 +98,7 @@ fn only_a_replica_that_works_shows_what_waits_and_a_shadow_says_so() {
 }
 
 #[test]
-fn advice_follows_the_class_and_never_the_words() {
+fn advice_depends_on_the_class_and_not_on_the_text() {
     let rows = json!([
         {"key": "a/idle", "failures": 1, "class": "Invalid", "reason": "azure-load-balancer-tcp-idle-timeout: expected 4 to 100"},
         {"key": "a/full", "failures": 0, "class": "Invalid", "reason": "SubnetIsFull: the subnet has no address left"},
@@ -113,8 +113,9 @@ fn advice_follows_the_class_and_never_the_words() {
         "cloudProvider": {"details": {"session": {"loadBalancers": {"unsettled": {"services": stages}}, "inventory": {"lists": lists}}}},
     }));
     let problems = facts::problems(&status, &[], true);
-    let advice = |what: &str| problems.iter().find(|problem| problem.what == what).map(|problem| problem.remedy.as_str());
-    for (what, expected) in [
+    let advice =
+        |subject: &str| problems.iter().find(|problem| problem.subject == subject).map(|problem| problem.remedy.as_str());
+    for (subject, expected) in [
         ("a/idle", Some("Correct the field, annotation or setting")),
         ("a/full", Some("Free addresses in the subnet.")),
         ("a/dns", Some("The program tries again")),
@@ -122,10 +123,10 @@ fn advice_follows_the_class_and_never_the_words() {
         ("node-1", Some("The program tries again")),
         ("reading LIST virtualMachines", Some("Grant the missing right")),
     ] {
-        let found = advice(what);
+        let found = advice(subject);
         assert!(
             found.is_some() == expected.is_some() && found.unwrap_or("").starts_with(expected.unwrap_or("")),
-            "{what}: {found:?}"
+            "{subject}: {found:?}"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! Limits the reads of disks that unauthenticated callers can cause.
+//! Limits on the reads of disks, which unauthenticated callers can cause.
 //!
-//! In: the ID of a disk and how to read it. Out: its labels, from a short-lived cache if it was read a moment ago, or one
-//! fixed text if it cannot be read. The cache and the number of concurrent reads are bounded.
+//! In: the ID of a disk, and a function that reads it. Out: its labels, from a short-lived cache if it was read recently, or a fixed
+//! text if it cannot be read. The cache and the number of concurrent reads are bounded.
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
@@ -15,78 +15,79 @@ use crate::{
 
 type DiskLabels = BTreeMap<String, String>;
 
-/// Reads of ARM at once.
-const AT_ONCE: usize = 2;
-/// For how long a disk is not read again; disks do not move.
-const REMEMBERED: Duration = Duration::from_secs(5 * 60);
-/// For how long a disk that could not be read is not read again.
-const FAILURE_REMEMBERED: Duration = Duration::from_secs(30);
-/// Disks that are remembered.
-const MOST: usize = 256;
+/// Maximum number of concurrent reads of ARM.
+const MAX_CONCURRENT_READS: usize = 2;
+/// Time for which the labels of a disk are cached. Disks do not move.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+/// Time for which a failed read of a disk is cached.
+const FAILURE_LIFETIME: Duration = Duration::from_secs(30);
+/// Maximum number of cached disks.
+const MAX_CACHED: usize = 256;
 
-/// The reads that run, and what was read.
+/// Concurrent reads, and the cache of their results.
 pub(super) struct DiskReads {
     running: Semaphore,
-    known: Mutex<BTreeMap<String, DiskRead>>,
+    cache: Mutex<BTreeMap<String, DiskRead>>,
 }
 
-/// Result of a read.
+/// Cached result of a read.
 struct DiskRead {
     at: Instant,
-    /// `None`: the disk could not be read.
+    /// Labels of the disk; `None` if it could not be read.
     labels: Option<DiskLabels>,
 }
 
 impl DiskRead {
     fn is_current(&self) -> bool {
-        let lifetime = if self.labels.is_some() { REMEMBERED } else { FAILURE_REMEMBERED };
+        let lifetime = if self.labels.is_some() { LIFETIME } else { FAILURE_LIFETIME };
         self.at.elapsed() < lifetime
     }
 }
 
 impl Default for DiskReads {
     fn default() -> Self {
-        Self { running: Semaphore::new(AT_ONCE), known: Mutex::default() }
+        Self { running: Semaphore::new(MAX_CONCURRENT_READS), cache: Mutex::default() }
     }
 }
 
 impl DiskReads {
-    /// Returns the labels of a disk; `read` is called unless they are cached.
+    /// Returns the labels of a disk, from the cache or from `read`.
     pub(super) async fn labels<E: Display>(
         &self,
         id: &ResourceId,
         read: impl AsyncFnOnce() -> Result<DiskLabels, E>,
     ) -> CloudResult<DiskLabels> {
         let key = id.as_str().to_lowercase();
-        let unreadable = || CloudError::failed("the disk cannot be read; the log of the cloud controller manager says why");
-        if let Some(labels) = self.known(&key) {
+        let unreadable =
+            || CloudError::failed("the disk cannot be read; the log of the cloud controller manager contains the reason");
+        if let Some(labels) = self.cached(&key) {
             return labels.ok_or_else(unreadable);
         }
-        let _running = self.running.acquire().await.map_err(|_| unreadable())?;
+        let _permit = self.running.acquire().await.map_err(|_| unreadable())?;
         // Another caller may have read it meanwhile.
-        if let Some(labels) = self.known(&key) {
+        if let Some(labels) = self.cached(&key) {
             return labels.ok_or_else(unreadable);
         }
         let labels =
             read().await.map_err(|error| tracing::warn!(disk = id.as_str(), %error, "pv-labeler cannot read a disk"));
         let labels = labels.ok();
-        self.remember(key, labels.clone());
+        self.store(key, labels.clone());
         labels.ok_or_else(unreadable)
     }
 
-    fn known(&self, key: &str) -> Option<Option<DiskLabels>> {
-        let existing = self.known.lock();
-        existing.get(key).filter(|read| read.is_current()).map(|read| read.labels.clone())
+    fn cached(&self, key: &str) -> Option<Option<DiskLabels>> {
+        let cache = self.cache.lock();
+        cache.get(key).filter(|read| read.is_current()).map(|read| read.labels.clone())
     }
 
-    fn remember(&self, key: String, labels: Option<DiskLabels>) {
-        let mut existing = self.known.lock();
-        existing.retain(|_, read| read.is_current());
-        if existing.len() >= MOST {
-            let oldest = existing.iter().min_by_key(|(_, read)| read.at).map(|(key, _)| key.clone());
-            oldest.and_then(|oldest| existing.remove(&oldest));
+    fn store(&self, key: String, labels: Option<DiskLabels>) {
+        let mut cache = self.cache.lock();
+        cache.retain(|_, read| read.is_current());
+        if cache.len() >= MAX_CACHED {
+            let oldest = cache.iter().min_by_key(|(_, read)| read.at).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| cache.remove(&oldest));
         }
-        existing.insert(key, DiskRead { at: Instant::now(), labels });
+        cache.insert(key, DiskRead { at: Instant::now(), labels });
     }
 }
 
@@ -108,41 +109,41 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_disk_is_read_once_in_five_minutes() {
-        let (reads, asked) = (DiskReads::default(), Cell::new(0));
+        let (reads, read_count) = (DiskReads::default(), Cell::new(0));
         let labels = async |name: &str| {
             let read = async || {
-                asked.set(asked.get() + 1);
+                read_count.set(read_count.get() + 1);
                 found()
             };
             assert_eq!(reads.labels(&id(name), read).await.unwrap(), found().unwrap());
-            asked.get()
+            read_count.get()
         };
         assert_eq!((labels("d").await, labels("D").await, labels("e").await), (1, 1, 2));
-        tokio::time::advance(REMEMBERED).await;
+        tokio::time::advance(LIFETIME).await;
         assert_eq!((labels("d").await, labels("d").await), (3, 3));
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX_CACHED {
             labels(&number.to_string()).await;
         }
-        assert_eq!(reads.known.lock().len(), MOST);
+        assert_eq!(reads.cache.lock().len(), MAX_CACHED);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_disk_that_does_not_exist_is_read_once_in_half_a_minute() {
-        let (reads, asked) = (DiskReads::default(), Cell::new(0));
+    async fn a_missing_disk_is_read_once_in_half_a_minute() {
+        let (reads, read_count) = (DiskReads::default(), Cell::new(0));
         let missing = async || {
-            asked.set(asked.get() + 1);
+            read_count.set(read_count.get() + 1);
             Err::<DiskLabels, _>("ResourceNotFound")
         };
         for _ in 0..995 {
             assert!(reads.labels(&id("d"), missing).await.is_err());
         }
-        assert_eq!(asked.get(), 1);
-        tokio::time::advance(FAILURE_REMEMBERED).await;
-        assert_eq!((reads.labels(&id("d"), async || found()).await, asked.get()), (Ok(found().unwrap()), 1));
+        assert_eq!(read_count.get(), 1);
+        tokio::time::advance(FAILURE_LIFETIME).await;
+        assert_eq!((reads.labels(&id("d"), async || found()).await, read_count.get()), (Ok(found().unwrap()), 1));
     }
 
     #[tokio::test]
-    async fn two_disks_are_read_at_once_and_no_more() {
+    async fn at_most_two_disks_are_read_concurrently() {
         let (reads, running) = (DiskReads::default(), Cell::new(0));
         let ids: Vec<ResourceId> = (0..5).map(|number| id(&number.to_string())).collect();
         let hang = async || {
@@ -151,12 +152,12 @@ mod tests {
         };
         let all = join_all(ids.iter().map(|id| reads.labels(id, hang)));
         assert!(poll_immediate(all).await.is_none());
-        assert_eq!(running.get(), AT_ONCE);
-        assert!(reads.labels(&ids[0], async || found()).await.is_ok(), "who gave up holds nothing");
+        assert_eq!(running.get(), MAX_CONCURRENT_READS);
+        assert!(reads.labels(&ids[0], async || found()).await.is_ok(), "a cancelled caller holds no permit");
     }
 
     #[tokio::test]
-    async fn what_arm_says_of_a_failure_is_not_told() {
+    async fn arms_error_message_is_not_returned() {
         let failed = async || Err::<DiskLabels, _>("AuthorizationFailed: client 5ec2e7 of tenant t");
         let error = DiskReads::default().labels(&id("d"), failed).await.unwrap_err().to_string();
         assert!(error.contains("cannot be read") && !error.contains("5ec2e7"), "{error}");

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::delay::{BatchStatus, batch_delay, count_reservations};
 
-/// The caller who did the work for others has gone away.
+/// Error of a request whose batch was abandoned because its leader was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the batch of this write was abandoned")]
 pub struct BatchInterrupted;
@@ -46,14 +46,14 @@ struct BatchQueue<T, R> {
 }
 
 impl<T, R> BatchQueue<T, R> {
-    /// Returns the number of reservations that count, and the time until one of them counts no more.
+    /// Returns the number of reservations that are not overtaken, and the time until the next one is.
     fn reserved(&self) -> (usize, Option<Duration>) {
         let ages = self.reservations.values().map(Instant::elapsed);
         count_reservations(ages, self.newest_arrival.map(|announced| announced.elapsed()))
     }
 }
 
-/// Work that is done in batches, one at a time.
+/// Executor of work in batches, one at a time.
 pub struct Batcher<T, R> {
     queue: Mutex<BatchQueue<T, R>>,
     /// Signal to the leader that a request has arrived or a reservation has been dropped.
@@ -61,7 +61,7 @@ pub struct Batcher<T, R> {
     leader: tokio::sync::Mutex<()>,
     min_delay: Duration,
     max_delay: Duration,
-    /// Longest that the next batch waits for the end of one; `None`: always until its end.
+    /// Maximum time that the next batch waits for the end of the current one; `None` for no limit.
     max_exclusive: Option<Duration>,
     is_written: fn(&R) -> bool,
 }
@@ -81,9 +81,9 @@ impl<T, R> Drop for BatchReservation<'_, T, R> {
 }
 
 impl<T, R> Batcher<T, R> {
-    /// Creates a batcher. `min_delay` is the least time to gather, for callers without reservations; `longest` limits the
-    /// wait for reserved ones.
-    pub fn new(min_delay: Duration, longest: Duration) -> Self {
+    /// Creates a batcher. `min_delay` is the minimum time to gather, for callers without reservations; `max_delay` limits
+    /// the wait for reservations.
+    pub fn new(min_delay: Duration, max_delay: Duration) -> Self {
         let (waiting, reservations) = (Vec::new(), BTreeMap::new());
         let queue = BatchQueue { waiting, requested: 0, reservations, newest_arrival: None, last_ended: None, written: 0 };
         Self {
@@ -91,15 +91,15 @@ impl<T, R> Batcher<T, R> {
             changed: Notify::new(),
             leader: tokio::sync::Mutex::default(),
             min_delay,
-            max_delay: longest,
+            max_delay,
             max_exclusive: None,
             is_written: |_| true,
         }
     }
 
-    /// Lets the next batch begin next to one that takes longer than `max_exclusive`. The work must leave alone what other batches write.
+    /// Allows the next batch to start in parallel with one that takes longer than `max_exclusive`. Overlapping batches must not write the same parts.
     ///
-    /// `is_written`: whether a result counts, so that later batches wait until they bring as much.
+    /// `is_written`: whether a result counts as a write; later batches wait until they contain as many items as were written.
     #[must_use]
     pub fn overlapping(self, max_exclusive: Duration, is_written: fn(&R) -> bool) -> Self {
         Self { max_exclusive: Some(max_exclusive), is_written, ..self }
@@ -113,7 +113,7 @@ impl<T, R> Batcher<T, R> {
         BatchReservation { batcher: self, number, announced }
     }
 
-    /// Returns how many wait, for the status page.
+    /// Returns the number of waiting items, for the status page.
     pub fn waiting(&self) -> usize {
         self.queue().waiting.len()
     }
@@ -122,20 +122,20 @@ impl<T, R> Batcher<T, R> {
     pub async fn submit<F>(
         &self,
         item: T,
-        coming: Option<BatchReservation<'_, T, R>>,
+        reservation: Option<BatchReservation<'_, T, R>>,
         work: impl FnOnce(Vec<T>) -> F,
     ) -> Result<R, BatchInterrupted>
     where
         F: Future<Output = Vec<R>>,
     {
         let (reply_tx, mut reply_rx) = oneshot::channel();
-        let number = self.enqueue(item, reply_tx, coming);
+        let number = self.enqueue(item, reply_tx, reservation);
         let leader = tokio::select! {
             biased;
             result = &mut reply_rx => return result.map_err(|_| BatchInterrupted),
             leader = self.leader.lock() => leader,
         };
-        // An item that a slow batch has is not led again: its caller would wait for others.
+        // The caller of an item in a running batch does not lead another one: it would wait for the items of others.
         if !self.queue().waiting.iter().any(|waiting| waiting.number == number) {
             drop(leader);
             return reply_rx.await.map_err(|_| BatchInterrupted);
@@ -144,7 +144,7 @@ impl<T, R> Batcher<T, R> {
         // Abandoned items are dropped: their callers may have submitted another one.
         let waiting = std::mem::take(&mut self.queue().waiting).into_iter().filter(|waiting| !waiting.reply.is_closed());
         let (items, reply_txs): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.reply)).unzip();
-        // Apart, since all who wait would otherwise hold room for work that one of them does.
+        // Boxed because only the leader runs the work: otherwise every waiting caller's future would reserve memory for it.
         let mut work = Box::pin(work(items));
         let (limit, mut leader) = (self.max_exclusive, Some(leader));
         let overlaps = async { if let Some(limit) = limit { tokio::time::sleep(limit).await } else { pending().await } };
@@ -169,14 +169,14 @@ impl<T, R> Batcher<T, R> {
         reply_rx.await.map_err(|_| BatchInterrupted)
     }
 
-    /// Returns the number of the item.
+    /// Adds `item` to the queue and returns its number.
     fn enqueue(&self, item: T, reply: oneshot::Sender<R>, reservation: Option<BatchReservation<'_, T, R>>) -> u64 {
         let mut queue = self.queue();
         queue.requested += 1;
         let number = queue.requested;
         queue.waiting.push(BatchItem { number, item, since: Instant::now(), reply });
         queue.newest_arrival = queue.newest_arrival.max(reservation.as_ref().map(|arrived| arrived.announced));
-        // A reservation that is dropped locks the queue.
+        // Unlock first: dropping a reservation locks the queue.
         drop(queue);
         drop(reservation);
         self.changed.notify_waiters();
@@ -196,20 +196,20 @@ impl<T, R> Batcher<T, R> {
         if !self.min_delay.is_zero() {
             tokio::time::sleep(self.min_delay).await;
         }
-        self.await_announced().await;
-        if self.gathering().is_some_and(|now| now.reserved > 0 && now.youngest < self.min_delay) {
-            // What one answer settled comes within a moment: all of it, not the first of it only.
+        self.wait_for_reservations().await;
+        if self.status().is_some_and(|status| status.reserved > 0 && status.youngest < self.min_delay) {
+            // A response that completes several requests releases their callers within a moment; wait for all of them.
             tokio::time::sleep(self.min_delay).await;
-            self.await_announced().await;
+            self.wait_for_reservations().await;
         }
     }
 
-    async fn await_announced(&self) {
+    async fn wait_for_reservations(&self) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(limit) = self.gathering().and_then(|gathering| batch_delay(&gathering, self.max_delay)) else {
+            let Some(limit) = self.status().and_then(|status| batch_delay(&status, self.max_delay)) else {
                 return;
             };
             tokio::select! {
@@ -220,7 +220,7 @@ impl<T, R> Batcher<T, R> {
         }
     }
 
-    fn gathering(&self) -> Option<BatchStatus> {
+    fn status(&self) -> Option<BatchStatus> {
         let queue = self.queue();
         let (reserved, next_overtaken) = queue.reserved();
         let waiting_times = || queue.waiting.iter().map(|waiting| waiting.since.elapsed());
@@ -245,19 +245,19 @@ impl<T, R> Batcher<T, R> {
 mod tests {
     use super::*;
 
-    const LONGEST: Duration = Duration::from_secs(15);
+    const MAX_DELAY: Duration = Duration::from_secs(15);
 
     type Counting = Batcher<u32, (u32, usize)>;
 
-    /// Answers each item with the size of its batch, after a second.
+    /// Returns each item with the size of its batch, after a second.
     async fn work(items: Vec<u32>) -> Vec<(u32, usize)> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         items.iter().map(|item| (*item, items.len())).collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_while_one_batch_is_done_is_the_next_one() {
-        let batcher = Counting::new(Duration::ZERO, LONGEST);
+    async fn requests_during_a_batch_form_the_next_one() {
+        let batcher = Counting::new(Duration::ZERO, MAX_DELAY);
         let first = batcher.submit(0, None, work);
         let later = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_waits_for_those_who_are_announced_and_not_for_those_who_give_up() {
-        let batcher = Counting::new(Duration::ZERO, LONGEST);
-        let coming: Vec<_> = (0..4).map(|_| batcher.reserve()).collect();
+    async fn a_batch_waits_for_reservations_until_they_are_dropped() {
+        let batcher = Counting::new(Duration::ZERO, MAX_DELAY);
+        let reservations: Vec<_> = (0..4).map(|_| batcher.reserve()).collect();
         let late = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let mut coming = coming.into_iter();
-            drop(coming.next());
-            futures::future::join_all(coming.map(|coming| batcher.submit(7, Some(coming), work))).await
+            let mut reservations = reservations.into_iter();
+            drop(reservations.next());
+            futures::future::join_all(reservations.map(|reservation| batcher.submit(7, Some(reservation), work))).await
         };
         let started = Instant::now();
         let first = async {
@@ -285,17 +285,19 @@ mod tests {
         };
         let ((first, second), _) = tokio::join!(first, late);
         assert_eq!(first, Ok((0, 1)), "nothing was written before");
-        assert_eq!(second, Ok((1, 4)), "three were still to come");
+        assert_eq!(second, Ok((1, 4)), "three reservations were pending");
         assert_eq!(started.elapsed().as_secs(), 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_at_once_is_one_batch_although_less_would_do() {
-        let batcher = Counting::new(Duration::from_millis(50), LONGEST);
-        let announce = |count: usize| (0..count).map(|_| batcher.reserve()).collect::<Vec<_>>();
-        let (few, many, others) = (announce(2), announce(6), announce(9));
-        let submit =
-            |coming: Vec<_>| futures::future::join_all(coming.into_iter().map(|one| batcher.submit(1, Some(one), work)));
+    async fn reservations_that_arrive_together_form_one_batch() {
+        let batcher = Counting::new(Duration::from_millis(50), MAX_DELAY);
+        let reserve = |count: usize| (0..count).map(|_| batcher.reserve()).collect::<Vec<_>>();
+        let (few, many, others) = (reserve(2), reserve(6), reserve(9));
+        let submit = |reservations: Vec<_>| {
+            let submissions = reservations.into_iter().map(|reservation| batcher.submit(1, Some(reservation), work));
+            futures::future::join_all(submissions)
+        };
         let later = async {
             tokio::time::sleep(Duration::from_secs(7)).await;
             submit(many).await
@@ -307,7 +309,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_overtaken_reservation_causes_no_delay() {
-        let batcher = Counting::new(Duration::from_millis(50), LONGEST);
+        let batcher = Counting::new(Duration::from_millis(50), MAX_DELAY);
         let started = Instant::now();
         let hanging = batcher.reserve();
         let reservations: Vec<_> = (0..3).map(|_| batcher.reserve()).collect();
@@ -323,8 +325,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_batch_that_takes_long_delays_the_next_one_for_a_moment() {
-        let batcher = Counting::new(Duration::ZERO, LONGEST).overlapping(Duration::from_secs(5), |(item, _)| *item > 0);
+    async fn a_slow_batch_delays_the_next_one_for_a_moment() {
+        let batcher = Counting::new(Duration::ZERO, MAX_DELAY).overlapping(Duration::from_secs(5), |(item, _)| *item > 0);
         let started = Instant::now();
         let first = batcher.submit(1, None, |items| async move {
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -335,13 +337,13 @@ mod tests {
             (batcher.submit(0, None, work).await, started.elapsed().as_secs(), batcher.queue().last_ended)
         };
         let (first, next) = tokio::join!(first, next);
-        assert_eq!((first, next), (Ok((1, 1)), (Ok((0, 1)), 6, None)), "what is not written does not count");
+        assert_eq!((first, next), (Ok((1, 1)), (Ok((0, 1)), 6, None)), "unwritten items do not count");
         assert_eq!(batcher.queue().last_ended, Some(started + Duration::from_secs(61)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn members_of_a_slow_batch_lead_no_later_batch() {
-        let batcher = Counting::new(Duration::from_millis(10), LONGEST).overlapping(Duration::from_secs(5), |_| true);
+        let batcher = Counting::new(Duration::from_millis(10), MAX_DELAY).overlapping(Duration::from_secs(5), |_| true);
         let started = Instant::now();
         let slow = |seconds: u64| {
             move |items: Vec<u32>| async move {
@@ -360,21 +362,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_goes_away_takes_its_batch_with_it_and_nothing_else() {
-        let batcher = Counting::new(Duration::ZERO, LONGEST);
+    async fn a_cancelled_leader_drops_only_its_batch() {
+        let batcher = Counting::new(Duration::ZERO, MAX_DELAY);
         let leader = batcher.submit(1, None, work);
-        let (gone, next) = tokio::join!(tokio::time::timeout(Duration::from_millis(100), leader), async {
+        let (cancelled, next) = tokio::join!(tokio::time::timeout(Duration::from_millis(100), leader), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             batcher.submit(2, None, work).await
         });
-        assert!(gone.is_err());
+        assert!(cancelled.is_err());
         assert_eq!(next, Ok((2, 1)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_waits_for_any_more_is_not_done() {
-        let batcher = Counting::new(Duration::ZERO, LONGEST);
-        let (_, gone, next) = tokio::join!(
+    async fn items_of_cancelled_callers_are_dropped() {
+        let batcher = Counting::new(Duration::ZERO, MAX_DELAY);
+        let (_, cancelled, next) = tokio::join!(
             batcher.submit(1, None, work),
             tokio::time::timeout(Duration::from_millis(100), batcher.submit(2, None, work)),
             async {
@@ -382,16 +384,16 @@ mod tests {
                 batcher.submit(3, None, work).await
             }
         );
-        assert!(gone.is_err());
+        assert!(cancelled.is_err());
         assert_eq!(next, Ok((3, 1)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_in_a_batch_that_is_given_up_are_told() {
-        let batcher = Counting::new(Duration::from_millis(10), LONGEST);
+    async fn members_of_an_abandoned_batch_get_an_error() {
+        let batcher = Counting::new(Duration::from_millis(10), MAX_DELAY);
         let leader = tokio::time::timeout(Duration::from_millis(100), batcher.submit(1, None, work));
-        let (gone, other) = tokio::join!(leader, batcher.submit(2, None, work));
-        assert!(gone.is_err());
+        let (cancelled, other) = tokio::join!(leader, batcher.submit(2, None, work));
+        assert!(cancelled.is_err());
         assert_eq!(other, Err(BatchInterrupted));
     }
 }

@@ -16,8 +16,7 @@ pub trait BatchRequest {
 
 /// Reason why a part of a batch failed.
 pub trait BatchError<R: BatchRequest> {
-    /// Returns `true` if it is a rejection: something in the document is wrong, so that a part may be better off without the
-    /// rest.
+    /// Returns `true` if the document was rejected as invalid, so that a part of the batch may succeed without the others.
     fn can_split(&self) -> bool;
     /// Returns the requests in `part` that ARM's message names, if any.
     fn blamed(&self, part: &[R]) -> BTreeSet<R::Identity>;
@@ -26,26 +25,26 @@ pub trait BatchError<R: BatchRequest> {
 /// Limits of the splitting of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BisectLimits {
-    /// Parts that are tried in all.
+    /// Maximum number of parts to write.
     pub attempts: usize,
-    /// Rejections in a row without any accepted part, in addition to those that halving needs: an error that concerns all
-    /// requests is not caused by one of them.
+    /// Allowed consecutive rejections, in addition to those that halving needs. An error that concerns all requests would
+    /// otherwise be repeated for each of them.
     pub spare_rejections: u32,
-    /// Whether an error that is no rejection ends the whole batch, not the part alone.
+    /// Whether an error other than a rejection ends the whole batch instead of the part.
     pub errors_end_batch: bool,
 }
 
 /// Next step for a part that was not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FailedPart<R> {
-    /// Its parts are tried next.
+    /// The part was split; its parts are tried next.
     Split {
-        /// Number of requests in it.
+        /// Number of requests in the failed part.
         size: usize,
         /// Number of blamed requests.
         blamed: usize,
     },
-    /// The error is the answer to all in it.
+    /// The error is the result of all these requests.
     Final(Vec<R>),
 }
 
@@ -59,7 +58,7 @@ pub struct Bisection<R> {
 }
 
 impl<R: BatchRequest> Bisection<R> {
-    /// Begins with the whole batch but for `suspects`. An empty batch is one empty part: what the document needs anyway is written.
+    /// Begins with the whole batch except `suspects`. An empty batch becomes one empty part, so that the document itself is written.
     pub fn new(batch: Vec<R>, suspects: &BTreeSet<R::Identity>, limits: BisectLimits) -> Self {
         let rejections = limits.spare_rejections.saturating_add(batch.len().max(1).ilog2());
         Self { parts: initial_parts(batch, suspects).into(), limits, attempts: limits.attempts, rejections }
@@ -96,8 +95,8 @@ impl<R: BatchRequest> Bisection<R> {
     }
 }
 
-/// Returns the initial parts of a batch: requests that were rejected alone before are tried alone again, last, so that they
-/// do not spoil other writes.
+/// Returns the initial parts of a batch: requests that were rejected alone before are tried last and alone, so that they
+/// do not cause the rejection of others.
 fn initial_parts<R: BatchRequest>(batch: Vec<R>, suspects: &BTreeSet<R::Identity>) -> Vec<Vec<R>> {
     let (suspected, others): (Vec<R>, Vec<R>) = batch.into_iter().partition(|request| suspects.contains(request.identity()));
     let others = Some(others).filter(|others| !others.is_empty() || suspected.is_empty());
@@ -129,7 +128,7 @@ mod tests {
         }
     }
 
-    /// A rejection that names some.
+    /// Rejection that blames these requests.
     #[derive(Clone, Default)]
     struct Rejected(Vec<u8>);
 
@@ -142,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Anything else.
+    /// Error that is not a rejection.
     struct Outage;
 
     impl BatchError<u8> for Outage {
@@ -160,12 +159,12 @@ mod tests {
         Bisection::new(batch.into_iter().collect(), &BTreeSet::new(), limits)
     }
 
-    /// Tries all parts; those with a culprit are rejected, and ARM names nobody. Answers the parts that were tried.
-    fn run(mut bisection: Bisection<u8>, culprits: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
+    /// Tries all parts, rejecting those with a request of `invalid` without blame. Returns the tried and the untried parts.
+    fn run(mut bisection: Bisection<u8>, invalid: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
         let mut tried = Vec::new();
         while let Some(part) = bisection.next_part() {
             tried.push(part.clone());
-            if part.iter().any(|request| culprits.contains(request)) {
+            if part.iter().any(|request| invalid.contains(request)) {
                 bisection.failed(part, &Rejected::default());
             } else {
                 bisection.accepted();
@@ -175,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn culprits_end_up_alone() {
+    fn blamed_requests_end_up_alone() {
         let split = |blamed: &[u8]| split_rejected(vec![1, 2, 3, 4], &blamed.iter().copied().collect());
         assert_eq!(split(&[]), [[1, 2], [3, 4]]);
         assert_eq!(split(&[3]), [vec![1, 2, 4], vec![3]]);
-        assert_eq!(split(&[9]), [[1, 2], [3, 4]], "a stranger");
-        assert_eq!(split(&[1, 2, 3, 4]), [[1, 2], [3, 4]], "everybody");
+        assert_eq!(split(&[9]), [[1, 2], [3, 4]], "not in the batch");
+        assert_eq!(split(&[1, 2, 3, 4]), [[1, 2], [3, 4]], "all requests");
         assert_eq!(split_rejected(vec![1, 2, 3], &BTreeSet::new()), [vec![1], vec![2, 3]]);
     }
 
@@ -194,20 +193,20 @@ mod tests {
     }
 
     #[test]
-    fn one_culprit_is_found_by_halving() {
+    fn an_invalid_request_is_found_by_halving() {
         let (tried, _) = run(begin(1..=4, LIMITS), &[3]);
         assert_eq!(tried, [vec![1, 2, 3, 4], vec![1, 2], vec![3, 4], vec![3], vec![4]]);
         let mut bisection = begin(1..=4, LIMITS);
         let all = bisection.next_part().unwrap();
         assert_eq!(bisection.failed(all, &Rejected(vec![3])), FailedPart::Split { size: 4, blamed: 1 });
-        assert_eq!(bisection.untried().collect::<Vec<_>>(), [1, 2, 4, 3], "whom ARM names goes last");
+        assert_eq!(bisection.untried().collect::<Vec<_>>(), [1, 2, 4, 3], "the blamed request is last");
     }
 
     #[test]
-    fn what_concerns_everybody_is_not_tried_for_everybody() {
-        let everybody: Vec<u8> = (1..=200).collect();
-        let (tried, _) = run(begin(1..=200, LIMITS), &everybody);
-        assert_eq!(tried.len(), 19, "9 splits and the parts that they leave");
+    fn an_error_of_all_requests_ends_the_splitting_early() {
+        let all: Vec<u8> = (1..=200).collect();
+        let (tried, _) = run(begin(1..=200, LIMITS), &all);
+        assert_eq!(tried.len(), 19, "9 splits and the remaining parts");
         let mut bisection = begin([1, 2], BisectLimits { spare_rejections: 0, ..LIMITS });
         let all = bisection.next_part().unwrap();
         assert_eq!(bisection.failed(all, &Outage), FailedPart::Final(vec![1, 2]));
@@ -217,7 +216,7 @@ mod tests {
     fn the_limits_leave_the_rest_untried() {
         let few = BisectLimits { attempts: 2, spare_rejections: u32::MAX, ..LIMITS };
         let (tried, untried) = run(begin(1..=8, few), &[1]);
-        assert_eq!((tried.len(), untried), (2, vec![1, 2, 3, 4, 5, 6, 7, 8]), "split twice, nobody answered");
+        assert_eq!((tried.len(), untried), (2, vec![1, 2, 3, 4, 5, 6, 7, 8]), "split twice, no request has a result");
         let mut bisection =
             Bisection::new(vec![1, 2], &BTreeSet::from([1]), BisectLimits { errors_end_batch: true, ..LIMITS });
         let first = bisection.next_part().unwrap();

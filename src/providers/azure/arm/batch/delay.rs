@@ -1,24 +1,24 @@
 //! Decides when a batch is written. Pure.
 //!
 //! In: the numbers of waiting, reserved and written requests, and times. Out: how long to wait for more. A reservation whose
-//! caller seems to be stuck does not count, so that one request without an end delays others only for a moment. Each write sends
-//! the whole document. If a write waits until it brings as much as there was, writes become fewer as the document grows, and
-//! the traffic in all grows with the number of Services, not with its square.
+//! caller seems to be stuck does not count, so that a request that never ends delays others only for a moment. Each write sends
+//! the whole document. If a write waits until it adds as many items as were written before, writes become rarer as the document
+//! grows, and the total traffic grows with the number of Services, not with its square.
 
 use std::time::Duration;
 
-/// Least time between two writes while more is on its way.
+/// Minimum time between two writes while reservations are pending.
 const WRITE_SPACING: Duration = Duration::from_secs(5);
-/// Longest wait for a few more after the last one: longer than two lists that follow operations are apart.
+/// Maximum wait for stragglers after the latest request. Longer than the interval between two lists of an operation watch.
 const STRAGGLER_WAIT: Duration = Duration::from_secs(9);
-/// A batch of so many waits for a few more.
-const LARGE: usize = 50;
-/// A few more are this part of those who wait.
-const FEW: usize = 8;
+/// Minimum size of a batch that waits for stragglers.
+const STRAGGLER_MIN_BATCH: usize = 50;
+/// Divisor of the batch size that gives the maximum number of stragglers.
+const STRAGGLER_DIVISOR: usize = 8;
 
-/// Age of a reservation that can be overtaken: several times what Azure takes for a public IP.
+/// Minimum age of an overtaken reservation: several times the time that Azure needs for a public IP.
 const OVERTAKEN_AGE: Duration = Duration::from_secs(10);
-/// Least lead of a reservation that overtakes another one: callers that begin together do not overtake each other.
+/// Minimum lead of a reservation that overtakes another one, so that callers that begin together do not overtake each other.
 const OVERTAKING_LEAD: Duration = Duration::from_secs(2);
 
 /// State that the decision depends on.
@@ -28,7 +28,7 @@ pub struct BatchStatus {
     pub waiting: usize,
     /// Number of reserved requests, without those that were overtaken.
     pub reserved: usize,
-    /// Time until the next of them is overtaken.
+    /// Time until the next reservation is overtaken.
     pub next_overtaken: Option<Duration>,
     /// Number of reservations that were overtaken.
     pub overtaken: usize,
@@ -42,14 +42,14 @@ pub struct BatchStatus {
     pub idle: Option<Duration>,
 }
 
-/// Returns how long to wait for more; `None` to write now.
+/// Returns how long to wait for more requests; `None` to write now.
 ///
-/// Without reservations there is no wait, and one that was overtaken spaces writes only. `longest` limits it. A large batch waits for a few stragglers while others still
-/// arrive: a second write would send all of it again for them.
-pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duration> {
-    let BatchStatus { waiting, reserved: coming, next_overtaken, overtaken, written, oldest, youngest, idle } = *gathering;
-    let remaining = longest.saturating_sub(oldest);
-    if coming + overtaken == 0 || remaining.is_zero() {
+/// Without reservations there is no wait; an overtaken reservation only spaces the writes. `max_delay` limits the wait of the oldest
+/// request. A large batch waits for stragglers while others still arrive: a second write would send the whole document again.
+pub fn batch_delay(status: &BatchStatus, max_delay: Duration) -> Option<Duration> {
+    let BatchStatus { waiting, reserved, next_overtaken, overtaken, written, oldest, youngest, idle } = *status;
+    let remaining = max_delay.saturating_sub(oldest);
+    if reserved + overtaken == 0 || remaining.is_zero() {
         return None;
     }
     let remaining = next_overtaken.map_or(remaining, |next| remaining.min(next));
@@ -57,20 +57,21 @@ pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duratio
     if !spacing.is_zero() {
         return Some(spacing.min(remaining));
     }
-    if coming == 0 {
+    if reserved == 0 {
         return None;
     }
     if waiting < written {
         return Some(remaining);
     }
-    let is_nearly_whole = waiting >= LARGE && coming.saturating_mul(FEW) <= waiting;
-    let policy = STRAGGLER_WAIT.saturating_sub(youngest).min(remaining);
-    (is_nearly_whole && !policy.is_zero()).then_some(policy)
+    let is_nearly_complete = waiting >= STRAGGLER_MIN_BATCH && reserved.saturating_mul(STRAGGLER_DIVISOR) <= waiting;
+    let straggler_wait = STRAGGLER_WAIT.saturating_sub(youngest).min(remaining);
+    (is_nearly_complete && !straggler_wait.is_zero()).then_some(straggler_wait)
 }
 
 /// Returns the number of reservations that were not overtaken, and the time until the next of them is.
 ///
-/// `ages`: since the announcements of those that have not arrived; `newest_arrival`: since that of the newest one that has.
+/// `ages`: time since the announcement of each pending reservation; `newest_arrival`: time since the announcement of the newest
+/// reservation that has arrived.
 pub fn count_reservations(
     ages: impl Iterator<Item = Duration>,
     newest_arrival: Option<Duration>,
@@ -87,19 +88,19 @@ pub fn count_reservations(
 mod tests {
     use super::*;
 
-    const LONGEST: Duration = seconds(15);
+    const MAX_DELAY: Duration = seconds(15);
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     #[test]
-    fn it_waits_until_it_brings_as_much_as_there_was() {
+    fn a_batch_waits_until_it_adds_as_much_as_was_written() {
         let (next_overtaken, idle) = (None, None);
         let (oldest, youngest) = (seconds(0), seconds(0));
         let calm = BatchStatus { waiting: 1, reserved: 0, next_overtaken, overtaken: 0, written: 0, oldest, youngest, idle };
         let large = BatchStatus { waiting: 80, reserved: 10, ..calm };
-        for (gathering, expected) in [
+        for (status, expected) in [
             (calm, None),
             (BatchStatus { written: 9, idle: Some(seconds(0)), ..calm }, None),
             (BatchStatus { reserved: 9, ..calm }, None),
@@ -121,7 +122,7 @@ mod tests {
             (BatchStatus { reserved: 11, ..large }, None),
             (BatchStatus { waiting: 49, reserved: 1, ..large }, None),
         ] {
-            assert_eq!(batch_delay(&gathering, LONGEST), expected, "{gathering:?}");
+            assert_eq!(batch_delay(&status, MAX_DELAY), expected, "{status:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::bisect::BatchRequest;
 
-/// The identities of those who were rejected alone when last tried.
+/// Identities of the requests that were rejected alone at their last attempt.
 #[derive(Debug)]
 pub struct Quarantine<I>(Mutex<BTreeSet<I>>);
 
@@ -20,7 +20,7 @@ impl<I> Default for Quarantine<I> {
 }
 
 impl<I: Ord + Clone> Quarantine<I> {
-    /// Returns all of them.
+    /// Returns the identities of all quarantined requests.
     pub fn all(&self) -> BTreeSet<I> {
         self.lock().clone()
     }
@@ -33,7 +33,7 @@ impl<I: Ord + Clone> Quarantine<I> {
         all.clone()
     }
 
-    /// Records that `part` was accepted.
+    /// Removes the requests of `part`, which was accepted.
     pub fn release<R: BatchRequest<Identity = I>>(&self, part: &[R]) {
         let mut all = self.lock();
         part.iter().for_each(|request| {
@@ -41,7 +41,7 @@ impl<I: Ord + Clone> Quarantine<I> {
         });
     }
 
-    /// Records that `part` failed finally, which is conclusive only for a request alone in it: `is_rejected` or not.
+    /// Records the final failure of `part`. A part of one request enters the quarantine if `is_rejected`, and leaves it otherwise.
     pub fn record_failure<R: BatchRequest<Identity = I>>(&self, part: &[R], is_rejected: bool) {
         match part {
             [alone] if is_rejected => drop(self.lock().insert(alone.identity().clone())),
@@ -60,10 +60,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_rejected_alone_stays_until_accepted() {
+    fn a_request_rejected_alone_remains_until_accepted() {
         let quarantine = Quarantine::default();
         quarantine.record_failure(&[1_u8, 2], true);
-        assert!(quarantine.all().is_empty(), "nobody knows which of the two it was");
+        assert!(quarantine.all().is_empty(), "either of the two may be invalid");
         quarantine.record_failure(&[1], true);
         quarantine.record_failure(&[2], true);
         quarantine.record_failure(&[2], false);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_asked_for_is_forgotten() {
+    fn an_identity_without_a_request_is_removed() {
         let quarantine = Quarantine::default();
         [1_u8, 2].iter().for_each(|number| quarantine.record_failure(&[*number], true));
         assert_eq!(quarantine.retain_requested(&[2, 3]), BTreeSet::from([2]));

@@ -1,4 +1,4 @@
-//! Charge of one request, read from its method and path. Pure.
+//! Charge of one request, derived from its method and path. Pure.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,10 +25,10 @@ impl Causes {
     }
 }
 
-/// Operation of a request, as ARM counts it.
+/// Class of a request in ARM's quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChargedOperation {
-    /// GET and HEAD, lists and polls too.
+    /// GET and HEAD, including lists and polls.
     Read,
     /// PUT, PATCH and POST.
     Write,
@@ -36,7 +36,7 @@ pub enum ChargedOperation {
 }
 
 impl ChargedOperation {
-    /// Returns the operation of a method.
+    /// Returns the class of requests with this method.
     pub fn of(method: &http::Method) -> Self {
         match *method {
             http::Method::GET | http::Method::HEAD => Self::Read,
@@ -46,36 +46,34 @@ impl ChargedOperation {
     }
 }
 
-/// Target of a path.
+/// Kind of target that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChargeTarget {
     /// Single resource, or an action on it.
     Item,
     Collection,
-    /// The state of a long-running operation.
+    /// Status of a long-running operation.
     OperationStatus,
-    /// No resource: the permit of a Service that is about to write some.
+    /// Permit of a Service that is about to write; no resource is named.
     Permit,
 }
 
 /// Charge of one request. Every page of a list, every attempt and every poll is a request of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestCharge {
-    /// Subscription in the path, lower-cased; empty when there is none.
+    /// Subscription ID in the path, in lower case; empty if there is none.
     pub subscription: String,
-    /// Quota of the provider.
+    /// Quota of the resource provider that counts the request.
     pub quota: Quota,
-    /// Operation of the request.
     pub operation: ChargedOperation,
-    /// Target of the path.
     pub target: ChargeTarget,
-    /// Key of the one resource that compute counts for: its id, lower-cased.
+    /// Lower-case ID of the resource, if compute counts requests for each.
     pub resource: Option<String>,
     /// [`ApiType::metric`], which selects the policy of compute.
     pub client: &'static str,
     /// [`ApiType::limit`], which selects the rate limit of the configuration.
     pub configured: &'static str,
-    /// Namespaces whose Services cause it, if it is a write.
+    /// Namespaces whose Services cause a write.
     pub causes: Causes,
 }
 
@@ -94,9 +92,9 @@ impl RequestCharge {
         }
     }
 
-    /// Returns the charge of a request for `kind` at `path`, which is what follows the host, with or without a query.
+    /// Returns the charge of a request for `kind` at `path`, the part of the URL after the host, with or without a query.
     ///
-    /// Total: a path that is no resource's is charged to its subscription, if it has one.
+    /// Never fails: a path that names no resource is charged to its subscription, if it has one.
     pub fn of(kind: &ApiType, method: &http::Method, path: &str) -> Self {
         let path = path.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
         let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
@@ -117,7 +115,7 @@ impl RequestCharge {
     }
 }
 
-/// Returns the target; `levels` are types and names in turn.
+/// Returns the target. `levels` are alternating types and names.
 fn target(levels: &[&str], operation: ChargedOperation) -> ChargeTarget {
     let is_list = !levels.len().is_multiple_of(2) && levels.last() != Some(&"instanceview");
     match levels {
@@ -136,7 +134,7 @@ mod tests {
     use http::Method;
 
     #[test]
-    fn a_path_tells_what_it_counts_against() {
+    fn a_path_determines_target_and_resource() {
         use ChargeTarget::{Collection, Item, OperationStatus};
         const VM: &str = "resourceGroups/RG/providers/Microsoft.Compute/virtualMachines/A";
         const SET: &str = "resourceGroups/RG/providers/microsoft.compute/virtualMachineScaleSets/P";

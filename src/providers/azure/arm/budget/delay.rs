@@ -1,19 +1,19 @@
-//! What a request waits for. Pure.
+//! Quota that requests wait for. Pure.
 
 use tokio::time::Instant;
 
 use super::limits::BucketId;
 
-/// Requests that wait for a quota.
+/// Delay of requests that wait for a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestDelay {
-    /// The quota, as `/statusz` and the metrics name it.
+    /// Name of the quota, as in `/statusz` and the metrics.
     pub quota: String,
-    /// The subscription whose quota it is.
+    /// ID of the subscription that the quota belongs to, in lower case.
     pub subscription: String,
     /// Time at which the first of them is admitted, if nothing else happens.
     pub until: Instant,
-    /// Since when the Services of a namespace wait that has used more than its share; `None` if the quota is used up.
+    /// Start of the wait of a namespace that has used more than its share; `None` if the quota is used up.
     pub share_since: Option<Instant>,
 }
 

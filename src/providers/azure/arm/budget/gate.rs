@@ -1,4 +1,4 @@
-//! The gate that every request passes. In the program it is the budget; tests put others here.
+//! Gate that every request passes. The program uses the budget; tests use other implementations.
 
 use async_trait::async_trait;
 use http::HeaderMap;
@@ -9,32 +9,32 @@ use super::{charge::RequestCharge, delay::RequestDelay, urgency::Urgency};
 /// Counts the Services of a namespace that have a load balancer now.
 pub type ServiceCount<'a> = dyn Fn() -> usize + Send + Sync + 'a;
 
-/// Says when a request may be sent, and learns from its answer.
+/// Admission of requests, with feedback from their responses.
 #[async_trait]
 pub trait RequestGate: Send + Sync {
-    /// Waits until the request may be sent. Dropping the future gives the place away.
+    /// Waits until the request may be sent. Dropping the future leaves the queue.
     async fn acquire(&self, charge: &RequestCharge, urgency: Urgency);
 
-    /// Waits for the permit of a Service whose namespace has used more than its share and has that many Services.
+    /// Waits for the write permit of a Service, if its namespace, which has `services()` Services, has used more than its share.
     ///
-    /// Returns `true` if it took tokens for `charge`, which count until they are given back.
+    /// Returns `true` if tokens for `charge` were taken, which count until they are given back.
     async fn enter(&self, _charge: &RequestCharge, _urgency: Urgency, _services: &ServiceCount<'_>) -> bool {
         false
     }
 
-    /// Returns the tokens of the request that was admitted at `_admitted` and was not sent after all.
+    /// Gives back the tokens of a request that was admitted at `_admitted` but not sent.
     fn give_back(&self, _charge: &RequestCharge, _admitted: Instant) {}
 
-    /// Returns what a new or changed Service in `_namespace` waits for; `None` if for no quota.
+    /// Returns the quota that a new or changed Service in `_namespace` waits for, if any.
     fn delay(&self, _namespace: &str) -> Option<RequestDelay> {
         None
     }
 
-    /// Learns from an answer. `code` is the telling error code, empty when there is none.
+    /// Corrects the quotas from a response. `code` is the most specific error code, empty if there is none.
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str);
 }
 
-/// Permit to send one request, or for a Service to write. Dropped before a request is sent, it is given back.
+/// Permit to send one request, or for a Service to write. If no request was sent, dropping it gives the tokens back.
 pub struct SendPermit<'a> {
     gate: &'a dyn RequestGate,
     charge: RequestCharge,

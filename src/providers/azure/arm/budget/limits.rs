@@ -1,11 +1,11 @@
-//! How much may be sent: every limit once, and which of them a request counts against. Pure.
+//! Request limits of Azure and of the configuration, and the limits that a request counts against. Pure.
 //!
-//! In: a [`RequestCharge`] and the settings. Out: the buckets it takes a token from, each with capacity and refill, narrowest first.
+//! In: a [`RequestCharge`] and the settings. Out: the buckets that the request takes a token from, with capacity and refill, narrowest first.
 //!
-//! Sources: ARM's "Understand how Azure Resource Manager throttles requests", compute's "Compute throttling limits". All count by
-//! region too; a cluster is in one, so one bucket per subscription serves. Where compute publishes nothing (availability
-//! sets) only ARM's bucket holds, and 429s say the rest. ARM's bucket for all principals of a subscription is 15 times that of one,
-//! so one principal cannot empty it: it has no bucket here, and its headers lower the principal's (`quota_headers`).
+//! Sources: ARM's "Understand how Azure Resource Manager throttles requests", compute's "Compute throttling limits". All quotas are
+//! also per region. A cluster is in one region, so one bucket per subscription suffices. Where compute publishes no limits (availability
+//! sets), only ARM's bucket and its 429s apply. ARM's bucket for all principals of a subscription is 15 times that of one principal,
+//! which cannot empty it alone: it has no bucket here, and its headers lower the principal's bucket (`quota_headers`).
 
 use std::{
     borrow::Cow,
@@ -22,14 +22,14 @@ use crate::providers::azure::{
     model::Quota,
 };
 
-/// A token bucket's shape. Sums may be fractions: a share of a limit.
+/// Size of a token bucket. Values may be fractions: a share of a limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BucketLimit {
-    /// Most tokens it holds; at least one.
+    /// Maximum number of tokens; at least one.
     pub(super) capacity: f64,
-    /// Refill per second; positive.
+    /// Tokens refilled per second; positive.
     pub(super) per_second: f64,
-    /// Most within five minutes, for limits that are counted so.
+    /// Maximum within five minutes, for limits that a provider counts in such windows.
     pub(super) window: Option<WindowLimit>,
 }
 
@@ -41,8 +41,10 @@ const fn per_minute(capacity: f64, tokens: f64) -> BucketLimit {
     BucketLimit { capacity, per_second: tokens / 60.0, window: None }
 }
 
-/// `count` in five minutes, as a bucket that holds all of them and fills up in five minutes. A burst and the refill after it could be
-/// twice as many within five minutes, which a fixed window of the provider's would not forgive, so that these are counted, too.
+/// Returns the limit of `count` requests in five minutes: a bucket of that capacity, which refills in five minutes.
+///
+/// A burst and the refill after it could be twice as many within five minutes, which a provider with fixed windows would reject, so
+/// requests are also counted in a window.
 const fn per_five_minutes(count: f64) -> BucketLimit {
     BucketLimit { capacity: count, per_second: count / 300.0, window: Some(WindowLimit::all(count)) }
 }
@@ -51,7 +53,7 @@ const fn per_five_minutes(count: f64) -> BucketLimit {
 const RESERVED_SHARE: f64 = 0.2;
 
 impl BucketLimit {
-    /// Tokens that such a namespace leaves for others.
+    /// Returns the tokens that a namespace beyond its share must leave for others.
     pub(super) fn reserve(self) -> f64 {
         self.window.map_or(0.0, |window| window.share * RESERVED_SHARE)
     }
@@ -62,21 +64,21 @@ impl BucketLimit {
     }
 }
 
-/// Owner of the limit that a bucket mirrors, narrowest first.
+/// Scope of the limit that a bucket mirrors, narrowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum QuotaLevel {
-    /// Limit of the configuration.
+    /// Limit in the configuration, for one client.
     Configured,
-    /// A provider's, for one resource.
+    /// Limit of a resource provider, for one resource.
     Resource,
-    /// A provider's, for a subscription.
+    /// Limit of a resource provider, for a subscription.
     Provider,
-    /// ARM's own, for one principal in a subscription.
+    /// Limit of ARM itself, for one principal in a subscription.
     Subscription,
 }
 
-/// Tokens of ARM's own buckets that the most urgent leave: for requests that reach ARM in another order than they were sent. Each
-/// class less urgent leaves as many more.
+/// Tokens that the most urgent requests leave in ARM's own buckets, because requests can reach ARM out of order. Each less urgent
+/// class leaves as many more.
 const RESERVE: f64 = 2.0;
 
 impl QuotaLevel {
@@ -90,12 +92,12 @@ impl QuotaLevel {
         }
     }
 
-    /// Returns `true` if other principals use it, so that only a share of it is this process's.
+    /// Returns `true` if other principals use the limit, so that this process uses only a share of it.
     pub(super) fn is_shared(self) -> bool {
         matches!(self, Self::Resource | Self::Provider)
     }
 
-    /// Tokens that a request leaves for more urgent ones; `class` counts from 0, the most urgent.
+    /// Returns the tokens that a request leaves for more urgent ones. `class` 0 is the most urgent.
     pub(super) fn reserve(self, class: u32) -> f64 {
         if self == Self::Subscription { RESERVE * f64::from(class + 1) } else { 0.0 }
     }
@@ -103,17 +105,16 @@ impl QuotaLevel {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BucketId {
-    /// Owner of the limit.
     pub(super) level: QuotaLevel,
-    /// Name of the counter: `subscription-reads`, `network-writes`, `compute-UpdateVM`, `loadBalancer-reads`.
+    /// Name in metrics and on the status page: `subscription-reads`, `network-writes`, `compute-UpdateVM`, `loadBalancer-reads`.
     pub(super) name: Cow<'static, str>,
-    /// Subscription ID, lower-cased.
+    /// ID in lower case; empty for a path without a subscription.
     pub(super) subscription: String,
-    /// Resource, at that level.
+    /// Lower-case resource ID, at [`QuotaLevel::Resource`] only.
     pub(super) resource: Option<String>,
 }
 
-/// A bucket that a request takes one token from.
+/// Bucket that a request takes one token from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BucketCharge {
     pub(super) id: BucketId,
@@ -121,17 +122,17 @@ pub(super) struct BucketCharge {
     pub(super) limit: BucketLimit,
 }
 
-/// Settings of the budget.
+/// Limits and shares of the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetSettings {
-    /// Share of every limit that all clients of a subscription share, in percent; held between 1 and 100.
+    /// Share of every limit that all clients of a subscription share, in percent; clamped to 1..=100.
     pub share_percent: i32,
     /// `cloudProviderRateLimit*`: upper bounds for every client.
     pub limit: ClientRateLimit,
     /// Settings of single clients: `loadBalancerRateLimit` or `loadBalancer`, in any letter case.
     pub client_limits: BTreeMap<String, ClientRateLimit>,
-    /// Subscriptions of the configuration, in lower case: only these become labels of metrics. None: all do.
-    pub labelled_subscriptions: BTreeSet<String>,
+    /// Subscriptions of the configuration, in lower case. Only these become labels of metrics; if empty, all do.
+    pub labeled_subscriptions: BTreeSet<String>,
 }
 
 impl Default for BudgetSettings {
@@ -153,18 +154,18 @@ impl From<&AzureConfig> for BudgetSettings {
             share_percent: config.request_share_percent,
             limit,
             client_limits: config.rate_limit_entries.clone(),
-            labelled_subscriptions: subscriptions(config),
+            labeled_subscriptions: subscriptions(config),
         }
     }
 }
 
 impl BudgetSettings {
-    /// Returns `true` if the subscription is one of the operator's; the writers of Nodes name others.
-    pub(super) fn is_labelled(&self, subscription: &str) -> bool {
-        self.labelled_subscriptions.is_empty() || self.labelled_subscriptions.contains(&subscription.to_lowercase())
+    /// Returns `true` if the subscription may become a label of metrics. Provider IDs of Nodes can name any subscription.
+    pub(super) fn is_labeled(&self, subscription: &str) -> bool {
+        self.labeled_subscriptions.is_empty() || self.labeled_subscriptions.contains(&subscription.to_lowercase())
     }
 
-    /// Returns the share as a fraction.
+    /// Returns the configured share of the limits as a fraction.
     pub fn share(&self) -> f64 {
         f64::from(self.share_percent.clamp(1, 100)) / 100.0
     }
@@ -178,7 +179,7 @@ impl BudgetSettings {
 const NETWORK_READS: BucketLimit = per_five_minutes(10_000.0);
 const NETWORK_WRITES: BucketLimit = per_five_minutes(1_000.0);
 
-/// Policy of compute: requests of a client, for each resource and for the subscription.
+/// Policy of the compute provider: limits on requests of a client, per resource and per subscription.
 struct ComputeQuotaPolicy {
     client: &'static str,
     operation: ChargedOperation,
@@ -199,7 +200,7 @@ macro_rules! policies {
     (@limit $burst:literal $refill:literal) => { Some(per_minute($burst, $refill)) };
 }
 
-/// Capacity and refill per minute. Listing the instances of a scale set is not in the published table; it gets the dearest
+/// Capacity and refill per minute. The published table lacks the list of a scale set's instances, which gets the most expensive
 /// class of reads.
 const COMPUTE: &[ComputeQuotaPolicy] = policies! {
     "VirtualMachine" Read Item "compute-LowCostGetVM" resource 36.0 12.0, subscription 24_000.0 8_000.0;
@@ -219,7 +220,7 @@ const COMPUTE: &[ComputeQuotaPolicy] = policies! {
 /// Bucket for polls of compute's long-running operations.
 const COMPUTE_PROGRESS: (&str, BucketLimit) = ("compute-GetOperation", per_minute(15_000.0, 5_000.0));
 
-/// Returns everything a request takes a token from, narrowest first.
+/// Returns the buckets that a request takes a token from, narrowest first.
 pub(super) fn bucket_charges(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<BucketCharge> {
     let is_request = charge.target != ChargeTarget::Permit;
     let azure = provider(charge).into_iter().chain(is_request.then(|| subscription(charge)));
@@ -232,7 +233,7 @@ fn id(level: QuotaLevel, name: impl Into<Cow<'static, str>>, charge: &RequestCha
     BucketId { level, name: name.into(), subscription: charge.subscription.clone(), resource }
 }
 
-/// Returns ARM's own bucket, which a principal has in each subscription.
+/// Returns ARM's own bucket of the principal in the subscription.
 fn subscription(charge: &RequestCharge) -> (BucketId, BucketLimit) {
     let (name, limit) = match charge.operation {
         ChargedOperation::Read => ("subscription-reads", per_second(250.0, 25.0)),
@@ -255,10 +256,10 @@ fn compute(charge: &RequestCharge) -> Vec<(BucketId, BucketLimit)> {
     if charge.target == ChargeTarget::OperationStatus {
         return vec![(id(QuotaLevel::Provider, COMPUTE_PROGRESS.0, charge), COMPUTE_PROGRESS.1)];
     }
-    let counts = |row: &&ComputeQuotaPolicy| {
+    let applies = |row: &&ComputeQuotaPolicy| {
         (row.client, row.operation, row.target) == (charge.client, charge.operation, charge.target)
     };
-    let Some(policy) = COMPUTE.iter().find(counts) else { return Vec::new() };
+    let Some(policy) = COMPUTE.iter().find(applies) else { return Vec::new() };
     let resource = policy.resource.filter(|_| charge.resource.is_some());
     let resource = resource.map(|limit| (id(QuotaLevel::Resource, policy.name, charge), limit));
     resource.into_iter().chain([(id(QuotaLevel::Provider, policy.name, charge), policy.subscription)]).collect()
@@ -266,11 +267,11 @@ fn compute(charge: &RequestCharge) -> Vec<(BucketId, BucketLimit)> {
 
 fn configured(charge: &RequestCharge, settings: &BudgetSettings) -> Option<BucketCharge> {
     let client = charge.configured;
-    let own = settings.client_limits.iter().find(|(key, _)| {
+    let client_limit = settings.client_limits.iter().find(|(key, _)| {
         let key = key.to_ascii_lowercase();
         key.strip_suffix("ratelimit").unwrap_or(&key) == client.to_ascii_lowercase()
     });
-    let limit = own.map_or(&settings.limit, |(_, limit)| limit);
+    let limit = client_limit.map_or(&settings.limit, |(_, limit)| limit);
     let (subject, qps, bucket) = match charge.operation {
         ChargedOperation::Read => ("reads", limit.cloud_provider_rate_limit_qps, limit.cloud_provider_rate_limit_bucket),
         _ => ("writes", limit.cloud_provider_rate_limit_qps_write, limit.cloud_provider_rate_limit_bucket_write),

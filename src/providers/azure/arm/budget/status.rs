@@ -1,4 +1,4 @@
-//! The budget on the status page.
+//! Status page of the budget.
 
 use tokio::time::Instant;
 
@@ -9,16 +9,16 @@ use super::{
 };
 use crate::status::{BucketStatus, BudgetStatus};
 
-/// Returns every bucket in use and who waits for it.
+/// Returns every bucket in use with the number of waiting requests by urgency.
 pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, settings: &BudgetSettings, now: Instant) -> BudgetStatus {
     let waiting = queue.waiting(buckets, now);
     let row = |(id, bucket): (&BucketId, &QuotaBucket)| {
-        let of_bucket = waiting.iter().filter(|((waits_for, _), _)| waits_for == id);
+        let of_bucket = waiting.iter().filter(|((bucket_id, _), _)| bucket_id == id);
         BucketStatus {
             bucket: id.name.to_string(),
             subscription: id.subscription.clone(),
             resource: id.resource.clone(),
-            remaining: tenths(bucket.left(now)),
+            remaining: tenths(bucket.remaining(now)),
             capacity: tenths(bucket.limit().capacity),
             refill_per_second: rounded(bucket.limit().per_second, 1000.0),
             share_percent: tenths(settings.share_of(id.level) * 100.0),

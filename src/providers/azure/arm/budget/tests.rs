@@ -29,7 +29,7 @@ fn assert_metric(budget: &Budget, line: &str) {
     assert!(metrics.contains(&format!("azure_arm_budget_{line}")), "{line}: {metrics}");
 }
 
-/// How long so many callers at once wait, in milliseconds.
+/// Returns the waits of `count` concurrent callers, in milliseconds.
 async fn waits(budget: &Budget, count: usize, charge: fn() -> RequestCharge, urgency: Urgency) -> Vec<u128> {
     let waits = join_all((0..count).map(|_| spawn(budget, charge(), urgency))).await;
     waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect()
@@ -40,7 +40,7 @@ fn headers(name: &'static str, value: &'static str) -> HeaderMap {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
+async fn a_429_pauses_only_its_bucket_once_for_all_callers() {
     let budget = budget();
     for _ in 0..3 {
         budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
@@ -55,7 +55,7 @@ async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_requests_wait_for_is_known_while_they_wait() {
+async fn the_delay_names_the_quota_while_requests_wait() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
     assert_eq!(budget.delay("web"), None, "no request waits");
@@ -68,7 +68,7 @@ async fn what_requests_wait_for_is_known_while_they_wait() {
     assert_eq!(budget.delay("web"), None);
 }
 
-/// The write of a load balancer that Services of `namespace` cause.
+/// Returns the charge of a load balancer's write that Services of `namespace` cause.
 fn write_of(namespace: &str) -> RequestCharge {
     RequestCharge { causes: [namespace].into_iter().collect(), ..write() }
 }
@@ -127,7 +127,7 @@ async fn long_waits_are_logged_once_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_settings_keep_what_is_known() {
+async fn the_same_settings_keep_the_state() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
     let renewed = |settings| Budget::renewed(Some(&budget), settings, &budget.shared.metrics, Clock::System);
@@ -138,16 +138,16 @@ async fn the_same_settings_keep_what_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_others_use_the_quota_up_we_slow_down() {
+async fn usage_by_other_clients_slows_requests_down() {
     let budget = budget();
     budget.observe(&group_read(), 200, &headers("x-ms-ratelimit-remaining-subscription-reads", "4"), "");
     let waits = waits(&budget, 4, group_read, Urgency::Shared).await;
-    assert_eq!(waits, [0, 0, 40, 80], "what is left but for two, then the refill");
+    assert_eq!(waits, [0, 0, 40, 80], "all but two of the remaining tokens, then the refill");
     assert_eq!(budget.acquire(&group_read(), Urgency::Node).await.as_millis(), 280, "the less urgent leave eight");
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_left_than_was_thought_lets_those_go_who_wait() {
+async fn a_raised_quota_admits_waiting_callers() {
     let (budget, machine) = (budget(), "/subscriptions/S/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a");
     let read = || RequestCharge::of(&api::VIRTUAL_MACHINES, &Method::GET, machine);
     budget.observe(&read(), 200, &headers("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/GetVMResource;0"), "");
@@ -156,11 +156,11 @@ async fn more_left_than_was_thought_lets_those_go_who_wait() {
     budget.observe(&read(), 200, &headers("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/GetVMResource;30"), "");
     let waits = join_all(waits).await;
     let longest = waits.into_iter().map(|wait| wait.unwrap().as_millis()).max();
-    assert_eq!(longest, Some(100), "at once, not when the next token was due");
+    assert_eq!(longest, Some(100), "immediately, not when the next token was due");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_gives_up_gives_its_place_away() {
+async fn a_cancelled_caller_leaves_the_queue() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "5"), "");
     assert!(timeout(Duration::from_secs(2), budget.acquire(&write(), Urgency::Change)).await.is_err());
@@ -169,22 +169,22 @@ async fn a_caller_that_gives_up_gives_its_place_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_of_a_caller_that_vanishes_after_its_turn_come_back() {
+async fn tokens_of_a_caller_cancelled_after_admission_return() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "5"), "");
     let owner = budget.clone();
-    let mut vanishing = Box::pin(async move { owner.acquire(&write(), Urgency::Change).await });
-    assert!(futures::poll!(&mut vanishing).is_pending());
+    let mut cancelled = Box::pin(async move { owner.acquire(&write(), Urgency::Change).await });
+    assert!(futures::poll!(&mut cancelled).is_pending());
     let waiting = spawn(&budget, write(), Urgency::Resync);
-    // The driver lets the first one through; nobody polls it any more.
+    // The driver admits the first caller, which is not polled again.
     tokio::time::sleep(Duration::from_millis(5100)).await;
     assert!(!waiting.is_finished());
-    drop(vanishing);
+    drop(cancelled);
     assert_eq!(waiting.await.unwrap().as_millis(), 5100);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_page_shows_buckets_and_who_waits() {
+async fn the_status_page_shows_buckets_and_waiting_callers() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "30"), "");
     let waiting: Vec<_> =
@@ -214,7 +214,7 @@ async fn the_status_page_shows_buckets_and_who_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_driver_rests_when_all_buckets_are_full() {
+async fn the_driver_ends_when_all_buckets_are_full() {
     let budget = budget();
     budget.acquire(&group_read(), Urgency::Node).await;
     assert!(budget.shared.state.lock().driver.is_some());

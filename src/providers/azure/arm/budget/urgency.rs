@@ -1,16 +1,16 @@
-//! Urgency of a request.
+//! Classes of urgency, which order the requests that wait for a quota.
 
-/// Urgency of a request; the first is sent first.
+/// Urgency of a request, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Urgency {
-    /// A document that many wait for, such as the load balancer of all Services: one request serves them all.
+    /// Document that many callers wait for, such as the load balancer of all Services: one request serves all of them.
     Shared,
     /// New or changed Service, or new Node: a user waits.
     Change,
     Deletion,
-    /// Nodes came, went or changed their state.
+    /// Added, removed or changed Nodes.
     Node,
-    /// Looking again at what is believed to be unchanged.
+    /// Periodic check of state that is believed to be unchanged.
     Resync,
 }
 

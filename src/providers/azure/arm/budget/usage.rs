@@ -1,7 +1,7 @@
 //! Writes of each namespace within the window. Pure.
 //!
-//! In: writes with their [`Causes`]. Out: how much a namespace has used. Only quotas that are counted by a window matter: those of the
-//! network provider, which all Services share. A write counts in equal parts for the namespaces that cause it.
+//! In: writes with their [`Causes`]. Out: the usage of a namespace. Only quotas with a window are counted: those of the network
+//! provider, which all Services share. A write counts in equal parts for the namespaces that cause it.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use super::{charge::Causes, limits::BucketCharge, window::SendWindow};
 
-/// Parts of one write.
+/// Number of parts of one write, the unit of usage.
 const PARTS: u32 = 1_000;
 
-/// Writes of a namespace for each of its Services within a window, after which the reserve is closed to it.
+/// Writes per Service and window, after which the reserve is closed to the namespace.
 ///
-/// A Service that is created and deleted alone costs as many.
+/// A Service that is created and deleted without others costs as many.
 const WRITES_PER_SERVICE: u32 = 6;
 
-/// Returns what a namespace with so many Services may use before the reserve is closed to it.
+/// Returns the usage, in parts of a write, after which the reserve is closed to a namespace with so many Services.
 pub(super) fn allowance(services: usize) -> u32 {
     u32::try_from(services).unwrap_or(u32::MAX).saturating_mul(WRITES_PER_SERVICE * PARTS)
 }
@@ -28,7 +28,7 @@ pub(super) struct NamespaceUsage {
     windows: HashMap<String, SendWindow>,
 }
 
-/// Returns the part of a write for each namespace that causes it.
+/// Returns the number of parts that each namespace of `causes` is charged for one write.
 fn parts(causes: &Causes) -> u32 {
     PARTS / u32::try_from(causes.iter().count()).unwrap_or(PARTS).clamp(1, PARTS)
 }
@@ -45,7 +45,7 @@ impl NamespaceUsage {
         }
     }
 
-    /// Takes back what [`Self::add`] charged by `admitted`, for a write that was not sent.
+    /// Reverts [`Self::add`] for a write that was charged at `admitted` or before, and was not sent.
     pub(super) fn remove(&mut self, charges: &[BucketCharge], causes: &Causes, admitted: Instant) {
         for namespace in causes.iter().filter(|_| is_counted(charges)) {
             if let Some(window) = self.windows.get_mut(namespace) {
@@ -54,13 +54,13 @@ impl NamespaceUsage {
         }
     }
 
-    /// Returns the usage of the namespace of `causes` that has used least; zero for a write that no Service causes.
+    /// Returns the lowest usage among the namespaces of `causes`, in parts of a write; zero if no Service causes the write.
     pub(super) fn of_causes(&self, causes: &Causes, now: Instant) -> u32 {
         let used = |namespace: &str| self.windows.get(namespace).map_or(0, |window| window.sent(now));
         causes.iter().map(used).min().unwrap_or(0)
     }
 
-    /// Forgets namespaces without writes within the window.
+    /// Removes namespaces without writes within the window.
     pub(super) fn tidy(&mut self, now: Instant) {
         self.windows.retain(|_, window| window.sent(now) > 0);
     }

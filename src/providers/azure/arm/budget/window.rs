@@ -1,31 +1,32 @@
-//! Requests within the last five minutes, for quotas that providers count so.
+//! Requests within the last five minutes, for quotas that providers count in such windows.
 //!
-//! In: sends, and their limit. Out: the time at which there is room for more. Sends of one second are counted together, as
-//! late as the last of them could be, so that no window of any kind sees more than the limit.
+//! In: sends, and their limit. Out: the time at which more may be sent. Sends of one second are counted together, as if all were
+//! at its end, so that neither a fixed nor a sliding window exceeds the limit.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// Window of such providers.
+/// Length of the window.
 pub(super) const WINDOW: Duration = Duration::from_secs(300);
 
-/// Sends that are counted together.
+/// Length of a slot, whose sends are counted together.
 const SLOT: Duration = Duration::from_secs(1);
 
-/// Part of the whole quota that may be borrowed beyond the share while no request was rejected, so that the last few of a
-/// large cluster's Services do not wait for minutes.
+/// Part of the whole quota that may be borrowed beyond the share while no request is rejected.
+///
+/// Without it, the last Services of a large cluster would wait for minutes.
 const BORROWED: f64 = 0.05;
 
 /// Time without borrowing after a 429.
 pub(super) const STRICT_FOR: Duration = Duration::from_secs(3600);
 
-/// Most sends within a window.
+/// Maximum number of sends within a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WindowLimit {
-    /// Share of this process.
+    /// Share of this process, without borrowing.
     pub(super) share: f64,
-    /// With what it borrows.
+    /// Share plus what may be borrowed.
     pub(super) borrowing: f64,
 }
 
@@ -35,12 +36,12 @@ impl WindowLimit {
     }
 
     pub(super) fn share(self, share: f64) -> Self {
-        let of_share = (self.share * share).max(1.0);
-        Self { share: of_share, borrowing: (of_share + self.share * BORROWED).min(self.share) }
+        let reduced = (self.share * share).max(1.0);
+        Self { share: reduced, borrowing: (reduced + self.share * BORROWED).min(self.share) }
     }
 }
 
-/// Sends, oldest first; those of a slot with when it began.
+/// Slots with their start and number of sends, oldest first.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct SendWindow {
     slots: VecDeque<(Instant, u32)>,
@@ -63,7 +64,7 @@ impl SendWindow {
         }
     }
 
-    /// Takes back the last sends until `at`; they may be forgotten already.
+    /// Removes `count` sends of the last slot that began at `at` or before, unless it has expired.
     pub(super) fn remove(&mut self, count: u32, at: Instant) {
         let Some(index) = self.slots.iter().rposition(|(start, _)| *start <= at) else { return };
         let removed = count.min(self.slots[index].1);
@@ -74,23 +75,23 @@ impl SendWindow {
         }
     }
 
-    /// Returns how many were sent within the window.
+    /// Returns the number of sends within the window.
     pub(super) fn sent(&self, now: Instant) -> u32 {
         let expired: u32 = self.slots.iter().take_while(|slot| end(slot) <= now).map(|(_, sends)| sends).sum();
         self.count - expired
     }
 
-    /// Returns how many of `most` may still be sent at `now`.
-    pub(super) fn left(&self, most: f64, now: Instant) -> f64 {
-        most - f64::from(self.sent(now))
+    /// Returns how many of `limit` may still be sent at `now`.
+    pub(super) fn remaining(&self, limit: f64, now: Instant) -> f64 {
+        limit - f64::from(self.sent(now))
     }
 
-    /// Returns when `level` of `most` may be sent.
-    pub(super) fn room_at(&self, level: f64, most: f64, now: Instant) -> Instant {
+    /// Returns the time at which `level` sends fit into `limit`.
+    pub(super) fn room_at(&self, level: f64, limit: f64, now: Instant) -> Instant {
         let (mut count, mut at) = (self.count, now);
         for slot in &self.slots {
             if end(slot) > now {
-                if f64::from(count) + level <= most {
+                if f64::from(count) + level <= limit {
                     break;
                 }
                 at = end(slot);
@@ -116,18 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_leaves_room_again() {
+    fn removed_sends_make_room() {
         let (start, mut window) = (Instant::now(), SendWindow::default());
         (0..3).for_each(|_| window.add(1, start));
         assert_eq!(window.room_at(1.0, 3.0, start), start + SLOT + WINDOW);
         window.remove(1, start);
-        assert_eq!((window.left(3.0, start), window.room_at(1.0, 3.0, start)), (1.0, start));
+        assert_eq!((window.remaining(3.0, start), window.room_at(1.0, 3.0, start)), (1.0, start));
         (0..5).for_each(|_| window.remove(1, start));
         assert_eq!(window, SendWindow::default());
     }
 
     #[test]
-    fn what_was_not_sent_is_taken_from_its_own_second() {
+    fn sends_are_removed_from_their_own_second() {
         let (start, minute) = (Instant::now(), Duration::from_secs(60));
         let mut window = SendWindow::default();
         (0..3).for_each(|queued| window.add(1, start + minute * queued));
@@ -139,7 +140,7 @@ mod tests {
         window.add(1, later);
         let before = window.clone();
         window.remove(1, start);
-        assert_eq!(window, before, "it was forgotten before it was given back");
+        assert_eq!(window, before, "it expired before it was given back");
     }
 
     proptest! {
@@ -149,7 +150,7 @@ mod tests {
             for wait in waits {
                 now += Duration::from_millis(wait);
                 let room = window.room_at(1.0, most.into(), now);
-                prop_assert_eq!(room <= now, window.left(most.into(), now) >= 1.0);
+                prop_assert_eq!(room <= now, window.remaining(most.into(), now) >= 1.0);
                 now = room;
                 window.add(1, now);
                 sent.push(now);

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 const PATH: &str = "/subscriptions/s/resourceGroups/g";
 
-fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
+fn response(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
     let mut response = Response::builder().status(status);
     for (name, value) in headers {
         response = response.header(*name, *value);
@@ -12,7 +12,7 @@ fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Resp
 }
 
 fn error(method: &Method, status: u16, body: impl Into<Bytes>) -> ArmError {
-    error_of(RequestLine { method, path: PATH }, &answer(status, &[], body), Timestamp::UNIX_EPOCH)
+    error_of(RequestLine { method, path: PATH }, &response(status, &[], body), Timestamp::UNIX_EPOCH)
 }
 
 const BUSY: &str = r#"{"error":{"code":"RetryableError","message":"A retryable error occured.","details":[{"code":"RetryableErrorDueToAnotherOperation","message":"Operation AllocateTenantNetworkResourcesOperation (f9827d3e) is updating resource a43d33d7. The call can be retried in 14 seconds."}]}}"#;
@@ -46,7 +46,7 @@ fn errors_of_arm_are_classed_by_status_and_code() {
         (400, "InvalidResourceReference", "Resource … referenced by resource … was not found.", Invalid),
         (409, "ScopeLocked", "The scope '…' cannot perform write operation.", Invalid),
         (500, "InternalServerError", "An error occurred.", Transient),
-        // A code of ARM that speaks of the resource counts with the status 404 alone.
+        // These codes of ARM mean a missing resource only with status 404.
         (400, "NotFound", own, Invalid),
         (403, "ResourceNotFound", own, Forbidden),
         (500, "ResourceNotFound", own, Transient),
@@ -59,7 +59,7 @@ fn errors_of_arm_are_classed_by_status_and_code() {
 }
 
 #[test]
-fn details_have_the_telling_code() {
+fn the_innermost_known_code_is_reported() {
     let another = "RetryableErrorDueToAnotherOperation";
     for (status, outer, inner, class, code) in [
         (429, "OperationNotAllowed", "TooManyRequests", ArmErrorClass::Throttled, "TooManyRequests"),
@@ -77,7 +77,7 @@ fn details_have_the_telling_code() {
 }
 
 #[test]
-fn answers_without_an_error_document_are_classed_by_status() {
+fn responses_without_an_error_document_are_classed_by_status() {
     for (status, body, class) in [
         (401, "", ArmErrorClass::Unauthorized),
         (403, "<html>blocked</html>", ArmErrorClass::Forbidden),
@@ -98,16 +98,16 @@ fn answers_without_an_error_document_are_classed_by_status() {
 }
 
 #[test]
-fn a_gateway_that_heard_nothing_leaves_a_write_unknown() {
+fn a_gateway_timeout_leaves_the_outcome_of_a_write_unknown() {
     assert_eq!(error(&Method::PUT, 504, "").class, ArmErrorClass::OutcomeUnknown);
     assert_eq!(error(&Method::PUT, 503, "").class, ArmErrorClass::Transient);
     assert_eq!(error(&Method::GET, 504, "").class, ArmErrorClass::Transient);
     let arms = r#"{"error":{"code":"GatewayTimeout","message":"m"}}"#;
-    assert_eq!(error(&Method::PUT, 504, arms).class, ArmErrorClass::Transient, "ARM itself answered");
+    assert_eq!(error(&Method::PUT, 504, arms).class, ArmErrorClass::Transient, "ARM itself responded");
 }
 
 #[test]
-fn the_operator_learns_what_to_do() {
+fn a_missing_registration_has_advice_for_the_operator() {
     let body = r#"{"error":{"code":"MissingSubscriptionRegistration","message":"The subscription is not registered to use namespace 'Microsoft.Network'. See https://aka.ms/rps-not-found for how to register subscriptions."}}"#;
     let error = error(&Method::PUT, 409, body);
     assert_eq!(error.class, ArmErrorClass::Invalid);
@@ -117,26 +117,26 @@ fn the_operator_learns_what_to_do() {
 
 #[test]
 fn ids_and_waits_come_from_the_headers() {
-    let asked = RequestLine { method: &Method::GET, path: PATH };
-    let both = answer(429, &[("x-ms-request-id", "r"), ("x-ms-correlation-request-id", "c"), ("retry-after", "17")], BUSY);
-    let error = error_of(asked, &both, Timestamp::UNIX_EPOCH);
+    let request = RequestLine { method: &Method::GET, path: PATH };
+    let both = response(429, &[("x-ms-request-id", "r"), ("x-ms-correlation-request-id", "c"), ("retry-after", "17")], BUSY);
+    let error = error_of(request, &both, Timestamp::UNIX_EPOCH);
     assert_eq!((error.correlation_id.as_deref(), error.retry_after), (Some("c"), Some(Duration::from_secs(17))));
-    let neither = error_of(asked, &answer(429, &[("x-ms-request-id", "r")], BUSY), Timestamp::UNIX_EPOCH);
+    let neither = error_of(request, &response(429, &[("x-ms-request-id", "r")], BUSY), Timestamp::UNIX_EPOCH);
     assert_eq!((neither.correlation_id.as_deref(), neither.retry_after), (Some("r"), Some(Duration::from_secs(14))));
 }
 
 #[test]
-fn the_body_of_a_stranger_is_not_repeated() {
+fn the_body_of_a_proxy_is_not_repeated() {
     let error = error(&Method::GET, 400, "your request was: Authorization: Bearer hunter2");
     assert!(!error.to_string().contains("hunter2"), "{error}");
 }
 
 #[test]
 fn failed_operations_are_classed_by_their_code() {
-    let asked = RequestLine { method: &Method::PUT, path: PATH };
+    let request = RequestLine { method: &Method::PUT, path: PATH };
     let of = |state, code: &str, details: &str| {
         let body = format!(r#"{{"error":{{"code":"{code}","message":"m","details":[{details}]}}}}"#);
-        failed_operation(asked, state, ErrorBody::parse(body.as_bytes()).as_ref()).class
+        failed_operation(request, state, ErrorBody::parse(body.as_bytes()).as_ref()).class
     };
     let superseded = r#"{"code":"CanceledAndSupersededDueToAnotherOperation","message":"Operation A was canceled and superseded by operation B."}"#;
     assert_eq!(of("Failed", "Canceled", superseded), ArmErrorClass::Conflict);
@@ -145,7 +145,7 @@ fn failed_operations_are_classed_by_their_code() {
     assert_eq!(of("Failed", "PublicIPCountLimitReached", ""), ArmErrorClass::QuotaExceeded);
     assert_eq!(of("Failed", "RetryableError", ""), ArmErrorClass::Busy);
     assert_eq!(of("Failed", "SubnetIsFull", ""), ArmErrorClass::Invalid);
-    let bare = failed_operation(asked, "Failed", None);
+    let bare = failed_operation(request, "Failed", None);
     assert_eq!((bare.class, bare.message.as_str()), (ArmErrorClass::Transient, "the operation ended as Failed"));
 }
 
@@ -155,7 +155,7 @@ fn a_missing_parent_says_nothing_about_the_resource() {
         let message = format!("The Resource '{quoted}' under resource group 'g' was not found.");
         let body = serde_json::json!({"error": {"code": "ResourceNotFound", "message": message}}).to_string();
         let path = format!("/subscriptions/s/resourceGroups/g/providers/{path}");
-        error_of(RequestLine { method: &Method::GET, path: &path }, &answer(404, &[], body), Timestamp::UNIX_EPOCH).class
+        error_of(RequestLine { method: &Method::GET, path: &path }, &response(404, &[], body), Timestamp::UNIX_EPOCH).class
     };
     let subnet = "Microsoft.Network/virtualNetworks/vnet/subnets/apps";
     for (quoted, expected) in [

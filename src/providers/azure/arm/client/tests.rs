@@ -23,7 +23,7 @@ const THROTTLED: &str = r#"{"error":{"code":"SubscriptionRequestsThrottled","mes
 const NOT_FOUND: &str = r#"{"error":{"code":"ResourceNotFound","message":"m"}}"#;
 const BUSY: &str = r#"{"error":{"code":"RetryableError","message":"m","details":[{"code":"RetryableErrorDueToAnotherOperation","message":"The call can be retried in 14 seconds."}]}}"#;
 
-/// Whether writes are answered with `Azure-AsyncOperation`, and with `Location`.
+/// Headers of responses to writes: `Azure-AsyncOperation`, and `Location`.
 type Style = [bool; 2];
 
 const STATUS: Style = [true, false];
@@ -31,7 +31,7 @@ const LOCATION: Style = [false, true];
 /// `provisioningState` only.
 const BODY: Style = [false, false];
 
-struct World {
+struct ClientSetup {
     arm: Arc<Arm>,
     credential: Arc<Credential>,
     barrier: Arc<Barrier>,
@@ -40,12 +40,12 @@ struct World {
     client: ArmClient,
 }
 
-fn world() -> World {
-    world_behind(None)
+fn setup() -> ClientSetup {
+    setup_with(None)
 }
 
-/// `budget`: instead of the barrier.
-fn world_behind(budget: Option<Budget>) -> World {
+/// Returns a client behind `budget`, or else behind the barrier.
+fn setup_with(budget: Option<Budget>) -> ClientSetup {
     let (arm, credential, barrier) = (Arc::<Arm>::default(), Arc::<Credential>::default(), Arc::<Barrier>::default());
     let metrics = Arc::new(Metrics::new().unwrap());
     let (lead, leadership) = Leadership::channel();
@@ -60,7 +60,7 @@ fn world_behind(budget: Option<Budget>) -> World {
         metrics: Arc::clone(&metrics),
         clock: Clock::manual(Timestamp::UNIX_EPOCH),
     };
-    World { arm, credential, barrier, metrics, lead, client: ArmClient::new(settings, parts) }
+    ClientSetup { arm, credential, barrier, metrics, lead, client: ArmClient::new(settings, parts) }
 }
 
 fn budget() -> Budget {
@@ -68,13 +68,13 @@ fn budget() -> Budget {
     Budget::new(BudgetSettings::default(), metrics, Clock::manual(Timestamp::UNIX_EPOCH))
 }
 
-impl World {
-    /// Adds a document with a name only.
+impl ClientSetup {
+    /// Adds a document that has only a name.
     fn add(&self, id: &str, name: impl Into<Value>) {
         self.arm.azure.put_document(json!({"id": id, "name": name.into()})).unwrap();
     }
 
-    /// Lets writes take some seconds.
+    /// Sets the headers and the length of operations.
     fn set_operations(&self, [operation_header, location_header]: Style, seconds: u64) {
         let latency = Latency { respond: Duration::ZERO, operation: Duration::from_secs(seconds) };
         self.arm.azure.with_options(|options| {
@@ -87,7 +87,7 @@ impl World {
         self.arm.faults.lock().push_back((part, fault));
     }
 
-    /// What was sent: `GET /path`.
+    /// Returns the sent requests, such as `GET /path`.
     fn sent(&self) -> Vec<String> {
         let log = self.arm.log.lock();
         log.iter().map(|request| format!("{} {}", request.method(), request.uri().path())).collect()
@@ -128,136 +128,140 @@ fn class<T: std::fmt::Debug>(outcome: ArmResult<T>) -> ArmErrorClass {
     outcome.unwrap_err().class
 }
 
-fn answer(status: u16, body: &str) -> Fault {
-    Fault::Answer(status, vec![], body.into())
+fn response(status: u16, body: &str) -> Fault {
+    Fault::Response(status, vec![], body.into())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_document_is_read_with_the_headers_arm_expects() {
-    let world = world();
-    world.add(LB, "lb");
-    assert_eq!(world.client.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[("$expand", "x")]).await.unwrap()["name"], "lb");
-    assert_eq!(world.url(0), format!("{HOST}{LB}?api-version=2025-05-01&$expand=x"));
-    assert_eq!(["user-agent", "authorization"].map(|name| world.header(0, name)), ["agent/1", "Bearer token-0"]);
-    assert_eq!(world.header(0, "x-ms-client-request-id").len(), 36);
+    let setup = setup();
+    setup.add(LB, "lb");
+    assert_eq!(setup.client.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[("$expand", "x")]).await.unwrap()["name"], "lb");
+    assert_eq!(setup.url(0), format!("{HOST}{LB}?api-version=2025-05-01&$expand=x"));
+    assert_eq!(["user-agent", "authorization"].map(|name| setup.header(0, name)), ["agent/1", "Bearer token-0"]);
+    assert_eq!(setup.header(0, "x-ms-client-request-id").len(), 36);
     let labels = r#"{method="get",resource="LoadBalancer",resource_group="g",subscription_id="s"}"#;
-    assert!(world.metric(&format!("arm_request_duration_seconds_count{labels} 1")));
+    assert!(setup.metric(&format!("arm_request_duration_seconds_count{labels} 1")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn azure_stack_has_versions_of_its_own() {
-    let world = world();
-    let mut settings = world.client.shared.settings.clone();
+    let setup = setup();
+    let mut settings = setup.client.shared.settings.clone();
     settings.azure_stack = true;
-    let ArmClientDeps { transport, tokens, gate, leadership, metrics, clock } = &world.client.shared.deps;
+    let ArmClientDeps { transport, tokens, gate, leadership, metrics, clock } = &setup.client.shared.deps;
     let (transport, tokens, gate, metrics) = (transport.clone(), tokens.clone(), gate.clone(), metrics.clone());
     let parts = ArmClientDeps { transport, tokens, gate, leadership: leadership.clone(), metrics, clock: *clock };
     let _ = ArmClient::new(settings, parts).get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await;
-    assert!(world.url(0).ends_with("?api-version=2018-11-01"));
+    assert!(setup.url(0).ends_with("?api-version=2018-11-01"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn errors_name_request_code_and_correlation_id() {
-    let world = world();
-    world.fault("loadBalancers", Fault::Answer(404, vec![("x-ms-correlation-request-id", "corr-1")], NOT_FOUND.into()));
-    let error = world.get().await.unwrap_err();
+    let setup = setup();
+    setup.fault("loadBalancers", Fault::Response(404, vec![("x-ms-correlation-request-id", "corr-1")], NOT_FOUND.into()));
+    let error = setup.get().await.unwrap_err();
     assert_eq!(error.class, ArmErrorClass::NotFound);
     assert_eq!(error.to_string(), format!("GET {LB}: HTTP 404 ResourceNotFound: m (correlation id corr-1)"));
-    assert_eq!(world.sent().len(), 1, "not tried again");
+    assert_eq!(setup.sent().len(), 1, "not retried");
     let labels = r#"error_code="ResourceNotFound",method="get",resource="LoadBalancer",resource_group="g",status_code="404",subscription_id="s""#;
-    assert!(world.metric(&format!("arm_request_errors_counter_total{{{labels}}} 1")));
+    assert!(setup.metric(&format!("arm_request_errors_counter_total{{{labels}}} 1")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_survive_trouble() {
-    let world = world();
-    world.add(LB, "lb");
-    for fault in [Fault::NotSent, answer(503, ""), answer(200, "<html>")] {
-        world.fault("loadBalancers", fault);
+async fn reads_are_retried_after_errors() {
+    let setup = setup();
+    setup.add(LB, "lb");
+    for fault in [Fault::NotSent, response(503, ""), response(200, "<html>")] {
+        setup.fault("loadBalancers", fault);
     }
     let started = Instant::now();
-    assert_eq!(world.get().await.unwrap()["name"], "lb");
+    assert_eq!(setup.get().await.unwrap()["name"], "lb");
     assert_eq!(started.elapsed().as_millis(), 500 + 1000 + 2000);
     for _ in 0..4 {
-        world.fault("loadBalancers", answer(404, "<html>404</html>"));
+        setup.fault("loadBalancers", response(404, "<html>404</html>"));
     }
-    assert_eq!(class(world.get().await), ArmErrorClass::MalformedAnswer, "a proxy's 404 says nothing about the machine");
+    assert_eq!(
+        class(setup.get().await),
+        ArmErrorClass::MalformedAnswer,
+        "the 404 of a proxy proves nothing about the resource"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_arm_is_given_up_in_time() {
-    let world = world();
+async fn requests_without_a_response_end_at_the_deadline() {
+    let setup = setup();
     for _ in 0..10 {
-        world.fault("loadBalancers", Fault::Hang);
+        setup.fault("loadBalancers", Fault::Hang);
     }
     let started = Instant::now();
-    assert_eq!(class(world.get().await), ArmErrorClass::Transient);
+    assert_eq!(class(setup.get().await), ArmErrorClass::Transient);
     assert_eq!(started.elapsed().as_secs(), 180, "the limit of a read");
-    let soon = world.client.with_deadline(Instant::now() + Duration::from_secs(5));
+    let soon = setup.client.with_deadline(Instant::now() + Duration::from_secs(5));
     let started = Instant::now();
     assert_eq!(class(soon.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await), ArmErrorClass::Transient);
     assert_eq!(started.elapsed().as_secs(), 5);
-    let before = world.sent().len();
+    let before = setup.sent().len();
     let late = soon.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await;
-    assert_eq!((class(late), world.sent().len()), (ArmErrorClass::Transient, before), "the deadline is past");
+    assert_eq!((class(late), setup.sent().len()), (ArmErrorClass::Transient, before), "the deadline is past");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_token_is_replaced_once() {
-    let world = world();
-    world.add(LB, "lb");
-    world.fault("loadBalancers", answer(401, ""));
-    world.get().await.unwrap();
-    assert_eq!([0, 1].map(|index| world.header(index, "authorization")), ["Bearer token-0", "Bearer token-1"]);
-    world.fault("loadBalancers", answer(401, ""));
-    world.fault("loadBalancers", answer(401, ""));
-    assert_eq!(class(world.put(None).await), ArmErrorClass::Unauthorized);
-    assert_eq!(world.sent().len(), 4, "two tries each, no more");
+    let setup = setup();
+    setup.add(LB, "lb");
+    setup.fault("loadBalancers", response(401, ""));
+    setup.get().await.unwrap();
+    assert_eq!([0, 1].map(|index| setup.header(index, "authorization")), ["Bearer token-0", "Bearer token-1"]);
+    setup.fault("loadBalancers", response(401, ""));
+    setup.fault("loadBalancers", response(401, ""));
+    assert_eq!(class(setup.put(None).await), ArmErrorClass::Unauthorized);
+    assert_eq!(setup.sent().len(), 4, "two attempts each, no more");
 
-    *world.credential.auxiliary.lock() = Some("other".to_owned());
-    world.fault("loadBalancers", answer(401, ""));
-    world.get().await.unwrap();
-    assert_eq!(world.credential.rejected.lock()[3..], ["token-3", "other"], "either may be the one");
+    *setup.credential.auxiliary.lock() = Some("other".to_owned());
+    setup.fault("loadBalancers", response(401, ""));
+    setup.get().await.unwrap();
+    assert_eq!(setup.credential.rejected.lock()[3..], ["token-3", "other"], "either token may be the rejected one");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_token_nothing_is_sent() {
-    let world = world();
+    let setup = setup();
     let (endpoint, message) = ("https://login.example".to_owned(), "no route".to_owned());
     for (error, class_of_it) in [
         (AuthError::configuration("aadClientSecret", "AADSTS7000215"), ArmErrorClass::Unauthorized),
         (AuthError::Unreachable { endpoint, message, retry_after: None }, ArmErrorClass::Transient),
     ] {
-        *world.credential.error.lock() = Some(error);
-        assert_eq!(class(world.get().await), class_of_it);
+        *setup.credential.error.lock() = Some(error);
+        assert_eq!(class(setup.get().await), class_of_it);
     }
-    assert!(world.sent().is_empty());
+    assert!(setup.sent().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_request_waits_at_the_gate() {
-    let world = world();
-    world.add(LB, "lb");
-    world.fault("loadBalancers", Fault::Answer(429, vec![("retry-after", "40")], THROTTLED.into()));
+    let setup = setup();
+    setup.add(LB, "lb");
+    setup.fault("loadBalancers", Fault::Response(429, vec![("retry-after", "40")], THROTTLED.into()));
     let started = Instant::now();
-    world.client.with_urgency(Urgency::Change).get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await.unwrap();
+    setup.client.with_urgency(Urgency::Change).get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await.unwrap();
     assert_eq!(started.elapsed().as_secs(), 40);
     let labels = r#"{method="get",resource="LoadBalancer",resource_group="g",subscription_id="s"} 1"#;
-    assert!(world.metric(&format!("arm_request_throttle_counter_total{labels}")));
-    assert!(world.metric(&format!("arm_request_rate_limit_counter_total{labels}")));
-    let passed = world.barrier.passed.lock();
+    assert!(setup.metric(&format!("arm_request_throttle_counter_total{labels}")));
+    assert!(setup.metric(&format!("arm_request_rate_limit_counter_total{labels}")));
+    let passed = setup.barrier.passed.lock();
     let passed: Vec<_> = passed.iter().map(|(charge, urgency)| (charge.operation, *urgency)).collect();
     assert_eq!(passed, [(Counts::Read, Urgency::Change); 2]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_writes_are_charged_to_their_causes() {
-    let world = world();
-    world.add(LB, "lb");
-    let client = world.client.with_causes(["web"].into_iter().collect());
+    let setup = setup();
+    setup.add(LB, "lb");
+    let client = setup.client.with_causes(["web"].into_iter().collect());
     client.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await.unwrap();
     client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await.unwrap();
-    let passed = world.barrier.passed.lock();
+    let passed = setup.barrier.passed.lock();
     let is_charged = |charge: &RequestCharge| charge.causes != Causes::default();
     assert!(passed.iter().all(|(charge, _)| is_charged(charge) == (charge.operation != Counts::Read)));
     assert!(passed.iter().any(|(charge, _)| is_charged(charge)), "{passed:?}");
@@ -265,137 +269,137 @@ async fn only_writes_are_charged_to_their_causes() {
 
 #[tokio::test(start_paused = true)]
 async fn the_budget_pauses_for_a_quota_but_not_for_a_lock() {
-    let world = world_behind(Some(budget()));
-    world.add(LB, "lb");
+    let setup = setup_with(Some(budget()));
+    setup.add(LB, "lb");
     for (fault, own, of_another) in [
-        (Fault::Answer(429, vec![], BUSY.into()), 14, 1),
-        (Fault::Answer(429, vec![("retry-after", "40")], THROTTLED.into()), 40, 40),
+        (Fault::Response(429, vec![], BUSY.into()), 14, 1),
+        (Fault::Response(429, vec![("retry-after", "40")], THROTTLED.into()), 40, 40),
     ] {
-        world.fault("loadBalancers", fault.clone());
+        setup.fault("loadBalancers", fault.clone());
         let started = Instant::now();
-        let (refused, other) = tokio::join!(world.get(), async {
+        let (refused, other) = tokio::join!(setup.get(), async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            world.get().await.unwrap();
+            setup.get().await.unwrap();
             started.elapsed().as_secs()
         });
         refused.unwrap();
-        let case = format!("a lock is the matter of who met it, a quota is everybody's: {fault:?}");
+        let case = format!("a lock delays one request, a quota all of them: {fault:?}");
         assert_eq!((started.elapsed().as_secs(), other), (own, of_another), "{case}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_may_have_reached_arm_is_paid_for() {
+async fn only_requests_that_may_have_reached_arm_cost_tokens() {
     let no_token = || Some(AuthError::configuration("aadClientSecret", "no"));
     for (fault, error, passed, returned) in [
         (None, None, 1, 0),
         (None, no_token(), 1, 1),
         (Some(Fault::NotSent), None, 2, 1),
-        (Some(Fault::NoAnswer), None, 2, 0),
+        (Some(Fault::NoResponse), None, 2, 0),
         (Some(Fault::Hang), None, 1, 0),
     ] {
-        let world = world();
-        world.add(LB, "lb");
+        let setup = setup();
+        setup.add(LB, "lb");
         let case = format!("{fault:?} {error:?}");
-        *world.credential.error.lock() = error;
-        fault.into_iter().for_each(|fault| world.fault("loadBalancers", fault));
-        let _ = tokio::time::timeout(Duration::from_secs(1), world.get()).await;
-        let counts = (world.barrier.passed.lock().len(), *world.barrier.returned.lock());
+        *setup.credential.error.lock() = error;
+        fault.into_iter().for_each(|fault| setup.fault("loadBalancers", fault));
+        let _ = tokio::time::timeout(Duration::from_secs(1), setup.get()).await;
+        let counts = (setup.barrier.passed.lock().len(), *setup.barrier.returned.lock());
         assert_eq!(counts, (passed, returned), "{case}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_behind_the_deadline_is_the_callers_to_wait_for() {
-    let world = world();
-    world.fault("loadBalancers", Fault::Answer(429, vec![("retry-after", "200")], THROTTLED.into()));
-    let error = world.get().await.unwrap_err();
+async fn a_pause_beyond_the_deadline_is_returned_to_the_caller() {
+    let setup = setup();
+    setup.fault("loadBalancers", Fault::Response(429, vec![("retry-after", "200")], THROTTLED.into()));
+    let error = setup.get().await.unwrap_err();
     assert_eq!((error.class, error.retry_after), (ArmErrorClass::Throttled, Some(Duration::from_secs(200))));
     let started = Instant::now();
-    let late = world.get().await.unwrap_err();
-    let held = (late.class, late.status, started.elapsed().as_secs());
-    assert_eq!(held, (ArmErrorClass::Throttled, None, 180), "held at the gate");
-    assert_eq!(world.sent().len(), 1);
+    let late = setup.get().await.unwrap_err();
+    let result = (late.class, late.status, started.elapsed().as_secs());
+    assert_eq!(result, (ArmErrorClass::Throttled, None, 180), "waited at the gate");
+    assert_eq!(setup.sent().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn lists_follow_their_pages() {
-    let world = world();
-    world.arm.azure.with_options(|options| options.page_size = 2);
-    (0..5).for_each(|number| world.add(&format!("{MACHINES}/{number}"), number));
-    world.fault("skiptoken", answer(500, ""));
-    let all: Vec<Value> = world.client.list(&api::VIRTUAL_MACHINES, MACHINES, &[]).await.unwrap();
-    assert_eq!(all.iter().map(|one| one["name"].as_i64().unwrap()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    let setup = setup();
+    setup.arm.azure.with_options(|options| options.page_size = 2);
+    (0..5).for_each(|number| setup.add(&format!("{MACHINES}/{number}"), number));
+    setup.fault("skiptoken", response(500, ""));
+    let all: Vec<Value> = setup.client.list(&api::VIRTUAL_MACHINES, MACHINES, &[]).await.unwrap();
+    assert_eq!(all.iter().map(|machine| machine["name"].as_i64().unwrap()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     let mut sizes = Vec::new();
     let take = |page: Vec<Value>| sizes.push(page.len());
-    world.client.list_with(&api::VIRTUAL_MACHINES, MACHINES, &[], take).await.unwrap();
+    setup.client.list_with(&api::VIRTUAL_MACHINES, MACHINES, &[], take).await.unwrap();
     assert_eq!(sizes, [2, 2, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_stays_at_its_host_and_ends() {
-    let world = world();
-    let list = || world.client.list::<Value>(&api::VIRTUAL_MACHINES, MACHINES, &[]);
-    let goes_on = |link: &str| {
-        world.fault("virtualMachines", answer(200, &json!({"value": [], "nextLink": link}).to_string()));
+async fn a_list_follows_links_of_its_host_only_and_ends() {
+    let setup = setup();
+    let list = || setup.client.list::<Value>(&api::VIRTUAL_MACHINES, MACHINES, &[]);
+    let add_page = |link: &str| {
+        setup.fault("virtualMachines", response(200, &json!({"value": [], "nextLink": link}).to_string()));
     };
-    goes_on("https://evil.example/next");
+    add_page("https://evil.example/next");
     assert_eq!(class(list().await), ArmErrorClass::MalformedAnswer);
-    assert_eq!(world.sent().len(), 1, "the fake asserts the host too");
-    (0..2).for_each(|_| goes_on(&format!("{HOST}{MACHINES}?api-version=1&skip=0")));
+    assert_eq!(setup.sent().len(), 1, "the fake asserts the host too");
+    (0..2).for_each(|_| add_page(&format!("{HOST}{MACHINES}?api-version=1&skip=0")));
     let error = list().await.unwrap_err();
     assert!(error.class == ArmErrorClass::MalformedAnswer && error.message.contains("does not end"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_a_list_is_not_an_empty_list() {
-    let world = world();
+async fn a_malformed_list_is_not_an_empty_list() {
+    let setup = setup();
     for body in ["{}", r#"{"value":null}"#, "[]", "", r#"{"value":{}}"#] {
         for _ in 0..4 {
-            world.fault("virtualMachines", answer(200, body));
+            setup.fault("virtualMachines", response(200, body));
         }
-        let listed = world.client.list::<Value>(&api::VIRTUAL_MACHINES, MACHINES, &[]).await;
+        let listed = setup.client.list::<Value>(&api::VIRTUAL_MACHINES, MACHINES, &[]).await;
         assert_eq!(class(listed), ArmErrorClass::MalformedAnswer, "{body}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn writes_are_conditional_on_what_was_read() {
-    let world = world();
-    let first = world.put(None).await.unwrap();
-    assert_eq!(world.header(0, "if-match"), "-");
+    let setup = setup();
+    let first = setup.put(None).await.unwrap();
+    assert_eq!(setup.header(0, "if-match"), "-");
     let etag = first["etag"].as_str().unwrap();
-    let second = world.put(Some(etag)).await.unwrap();
-    assert_eq!(world.header(1, "if-match"), etag);
+    let second = setup.put(Some(etag)).await.unwrap();
+    assert_eq!(setup.header(1, "if-match"), etag);
     let newer = second["etag"].as_str().unwrap();
     assert!(second["x"] == 1 && newer != etag, "{second}");
-    assert_eq!(class(world.put(Some(etag)).await), ArmErrorClass::Conflict, "somebody wrote meanwhile");
-    assert_eq!(world.sent().len(), 3, "a conflict is not tried again here");
+    assert_eq!(class(setup.put(Some(etag)).await), ArmErrorClass::Conflict, "another writer changed it meanwhile");
+    assert_eq!(setup.sent().len(), 3, "a conflict is not retried here");
     let change = json!({"tags": {"a": "b"}});
     let changed: Value =
-        world.client.patch(&api::LOAD_BALANCERS, &lb(), Precondition::Version(newer), &change).await.unwrap();
-    assert_eq!(world.header(3, "if-match"), newer);
+        setup.client.patch(&api::LOAD_BALANCERS, &lb(), Precondition::Version(newer), &change).await.unwrap();
+    assert_eq!(setup.header(3, "if-match"), newer);
     assert!(changed["x"] == 1 && changed["tags"]["a"] == "b" && changed["etag"] != newer, "{changed}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_kind_of_operation_is_followed_to_its_end() {
     for (style, seconds) in [(STATUS, 0), (STATUS, 3), (LOCATION, 3), (BODY, 3)] {
-        let world = world();
-        world.set_operations(style, seconds);
+        let setup = setup();
+        setup.set_operations(style, seconds);
         let started = Instant::now();
-        let written = world.put(None).await.unwrap();
+        let written = setup.put(None).await.unwrap();
         assert_eq!(written["properties"]["provisioningState"], "Succeeded", "{style:?}");
         let took = started.elapsed();
         assert!((seconds..seconds + 2).contains(&took.as_secs()), "{style:?}: {took:?}, Go takes 5 s");
-        assert!(world.sent().len() <= 9, "{style:?}: {:?}", world.sent());
-        world.delete().await.unwrap();
-        assert_eq!(class(world.get().await), ArmErrorClass::NotFound, "{style:?}: deleted");
-        let before = world.sent().len();
-        world.fault("loadBalancers", answer(404, NOT_FOUND));
-        world.delete().await.unwrap();
-        assert_eq!(world.sent().len(), before + 1, "{style:?}: absent before is success");
-        let passed = world.barrier.passed.lock();
+        assert!(setup.sent().len() <= 9, "{style:?}: {:?}", setup.sent());
+        setup.delete().await.unwrap();
+        assert_eq!(class(setup.get().await), ArmErrorClass::NotFound, "{style:?}: deleted");
+        let before = setup.sent().len();
+        setup.fault("loadBalancers", response(404, NOT_FOUND));
+        setup.delete().await.unwrap();
+        assert_eq!(setup.sent().len(), before + 1, "{style:?}: absent before is success");
+        let passed = setup.barrier.passed.lock();
         let count = |operation| passed.iter().filter(|(charge, _)| charge.operation == operation).count();
         assert_eq!((count(Counts::Write), count(Counts::Delete)), (1, 2), "{style:?}: polls count as reads");
     }
@@ -403,95 +407,95 @@ async fn every_kind_of_operation_is_followed_to_its_end() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endless_operation_has_an_unknown_outcome() {
-    let world = world();
-    world.set_operations(STATUS, 86_400);
+    let setup = setup();
+    setup.set_operations(STATUS, 86_400);
     let started = Instant::now();
-    assert_eq!(class(world.put(None).await), ArmErrorClass::OutcomeUnknown);
+    assert_eq!(class(setup.put(None).await), ArmErrorClass::OutcomeUnknown);
     assert!((880..=900).contains(&started.elapsed().as_secs()));
-    assert!(world.sent().len() < 110, "{} polls", world.sent().len());
+    assert!(setup.sent().len() < 110, "{} polls", setup.sent().len());
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_are_repeated_only_when_arm_did_not_take_them() {
-    let world = world();
-    world.fault("loadBalancers", Fault::NotSent);
-    world.fault("loadBalancers", Fault::Answer(429, vec![], BUSY.into()));
-    world.fault("loadBalancers", Fault::Answer(429, vec![("retry-after", "20")], THROTTLED.into()));
+async fn writes_are_retried_only_if_arm_did_not_execute_them() {
+    let setup = setup();
+    setup.fault("loadBalancers", Fault::NotSent);
+    setup.fault("loadBalancers", Fault::Response(429, vec![], BUSY.into()));
+    setup.fault("loadBalancers", Fault::Response(429, vec![("retry-after", "20")], THROTTLED.into()));
     let started = Instant::now();
-    world.put(None).await.unwrap();
+    setup.put(None).await.unwrap();
     assert_eq!(started.elapsed().as_millis(), 500 + 14_000 + 20_000);
     for (fault, expected) in [
-        (Fault::NoAnswer, ArmErrorClass::OutcomeUnknown),
+        (Fault::NoResponse, ArmErrorClass::OutcomeUnknown),
         (Fault::Hang, ArmErrorClass::OutcomeUnknown),
-        (answer(504, ""), ArmErrorClass::OutcomeUnknown),
-        (answer(500, ""), ArmErrorClass::Transient),
-        (answer(400, "<html>"), ArmErrorClass::MalformedAnswer),
+        (response(504, ""), ArmErrorClass::OutcomeUnknown),
+        (response(500, ""), ArmErrorClass::Transient),
+        (response(400, "<html>"), ArmErrorClass::MalformedAnswer),
     ] {
-        let before = world.sent().len();
-        world.fault("loadBalancers", fault.clone());
-        assert_eq!(class(world.put(None).await), expected, "{fault:?}");
-        assert_eq!(world.sent().len(), before + 1, "{fault:?}");
+        let before = setup.sent().len();
+        setup.fault("loadBalancers", fault.clone());
+        assert_eq!(class(setup.put(None).await), expected, "{fault:?}");
+        assert_eq!(setup.sent().len(), before + 1, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_try_before_the_deadline_tells_how_it_ended() {
-    let world = world();
-    let soon = || world.client.with_deadline(Instant::now() + Duration::from_secs(30));
+async fn the_most_informative_error_is_returned_at_the_deadline() {
+    let setup = setup();
+    let soon = || setup.client.with_deadline(Instant::now() + Duration::from_secs(30));
     let (id, document) = (lb(), json!({}));
-    world.fault("loadBalancers", Fault::Answer(429, vec![], BUSY.into()));
-    world.fault("loadBalancers", Fault::Hang);
+    setup.fault("loadBalancers", Fault::Response(429, vec![], BUSY.into()));
+    setup.fault("loadBalancers", Fault::Hang);
     let client = soon();
     let put = client.put(&api::LOAD_BALANCERS, &id, Precondition::Absent, &document).await;
-    assert_eq!(class(put), ArmErrorClass::OutcomeUnknown, "the second try may have arrived");
-    world.fault("loadBalancers", Fault::Answer(503, vec![("retry-after", "1")], String::new()));
-    world.fault("loadBalancers", Fault::Hang);
+    assert_eq!(class(put), ArmErrorClass::OutcomeUnknown, "the second attempt may have arrived");
+    setup.fault("loadBalancers", Fault::Response(503, vec![("retry-after", "1")], String::new()));
+    setup.fault("loadBalancers", Fault::Hang);
     let error = soon().get::<Value>(&api::LOAD_BALANCERS, &id, &[]).await.unwrap_err();
-    assert_eq!(error.status, Some(503), "what ARM said, not that the time was over");
+    assert_eq!(error.status, Some(503), "the error of ARM, not the timeout");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_result_cannot_be_read_is_unknown() {
-    let world = world();
-    world.set_operations(STATUS, 3);
-    // Faults are taken in order, each by the first request that fits: the poll, then the final read.
-    world.fault("operations", answer(200, r#"{"status":"Succeeded"}"#));
-    world.fault("loadBalancers", answer(403, ""));
-    let error = world.put(None).await.unwrap_err();
+async fn an_unreadable_result_is_an_unknown_outcome() {
+    let setup = setup();
+    setup.set_operations(STATUS, 3);
+    // Each fault applies to the first request that matches, in order: the poll, then the final read.
+    setup.fault("operations", response(200, r#"{"status":"Succeeded"}"#));
+    setup.fault("loadBalancers", response(403, ""));
+    let error = setup.put(None).await.unwrap_err();
     assert_eq!((error.class, error.request.as_str()), (ArmErrorClass::OutcomeUnknown, format!("PUT {LB}").as_str()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_lead_writes_nothing() {
-    let world = world();
-    world.lead.send_replace(Lead::Standby);
-    assert_eq!(class(world.put(None).await), ArmErrorClass::NotLeader);
-    assert_eq!(class(world.delete().await), ArmErrorClass::NotLeader);
-    let post = world.client.post::<Value>(&api::LOAD_BALANCERS, &lb(), "migrate", &json!({})).await;
+async fn a_standby_writes_nothing() {
+    let setup = setup();
+    setup.lead.send_replace(Lead::Standby);
+    assert_eq!(class(setup.put(None).await), ArmErrorClass::NotLeader);
+    assert_eq!(class(setup.delete().await), ArmErrorClass::NotLeader);
+    let post = setup.client.post::<Value>(&api::LOAD_BALANCERS, &lb(), "migrate", &json!({})).await;
     assert_eq!(class(post), ArmErrorClass::NotLeader);
-    assert!(world.sent().is_empty() && world.barrier.passed.lock().is_empty());
-    assert_eq!(class(world.get().await), ArmErrorClass::NotFound, "reads go on");
+    assert!(setup.sent().is_empty() && setup.barrier.passed.lock().is_empty());
+    assert_eq!(class(setup.get().await), ArmErrorClass::NotFound, "reads are still sent");
 }
 
 #[tokio::test(start_paused = true)]
 async fn leadership_lost_at_the_gate_stops_the_write() {
-    let world = world();
-    *world.barrier.closed.lock() = Some(Instant::now() + Duration::from_secs(30));
-    let (outcome, ()) = tokio::join!(world.put(None), async {
+    let setup = setup();
+    *setup.barrier.closed.lock() = Some(Instant::now() + Duration::from_secs(30));
+    let (outcome, ()) = tokio::join!(setup.put(None), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        world.lead.send_replace(Lead::Standby);
+        setup.lead.send_replace(Lead::Standby);
     });
     assert_eq!(class(outcome), ArmErrorClass::NotLeader);
-    assert!(world.sent().is_empty());
+    assert!(setup.sent().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn actions_answer_what_they_have() {
-    let world = world();
-    world.fault("/migrate", answer(200, r#"{"done":true}"#));
+async fn actions_return_their_result_if_any() {
+    let setup = setup();
+    setup.fault("/migrate", response(200, r#"{"done":true}"#));
     let (id, input) = (lb(), json!({"a": 1}));
-    let post = || world.client.post::<Value>(&api::LOAD_BALANCERS, &id, "migrate", &input);
+    let post = || setup.client.post::<Value>(&api::LOAD_BALANCERS, &id, "migrate", &input);
     assert_eq!(post().await.unwrap(), Some(json!({"done": true})));
-    world.fault("/migrate", answer(200, ""));
+    setup.fault("/migrate", response(200, ""));
     assert_eq!(post().await.unwrap(), None);
 }

@@ -1,11 +1,11 @@
-//! What a list says of one write whose operation is under way. Pure.
+//! Evidence of a list about a write whose operation is in progress. Pure.
 //!
-//! In: what ARM answered to the write, and the entry of the list that began afterwards, if it has one. Out: whether the write is done,
-//! goes on, or has to ask by itself.
+//! In: ARM's response to the write, and the entry in a list that began after it, if any. Out: whether the write has succeeded, is in
+//! progress, or must poll its own operation.
 //!
-//! A list may lack what is there and show what was there before, even from before the version that was replaced. An entry is the write's
-//! result only when it has succeeded, is of another version than the one that was replaced, and is what ARM's answer to the write was,
-//! apart from single values that ARM adds. That something is gone, a list does not prove: the resource itself is asked for then.
+//! A list can lack existing resources and show old versions, even older ones than the replaced version. So an entry is the result of the
+//! write only if it has succeeded, has another version than the replaced one, and equals the document in ARM's response, apart from
+//! single values that ARM adds. A list never proves absence: the resource itself is read then.
 
 use std::collections::HashMap;
 
@@ -18,30 +18,30 @@ use crate::providers::azure::{
     model::spelling::same_word,
 };
 
-/// Lists in a row that lack a write, after which it polls alone.
-const MOST_MISSES: u32 = 2;
-/// Lists in a row that show it in progress, after which it polls alone.
-const MOST_RUNNING: u32 = 8;
+/// Consecutive inconclusive lists after which a write polls alone.
+const MAX_MISSES: u32 = 2;
+/// Consecutive lists that show a write in progress, after which it polls alone.
+const MAX_RUNNING: u32 = 8;
 
-/// Next step after a list.
+/// Conclusion from a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ListVerdict {
-    /// The write has succeeded, and the entry is its result.
+    /// Success of the write, with the entry as its result.
     Succeeded,
     Running,
-    /// The list is inconclusive: the operation must be polled.
+    /// Inconclusive list: the operation must be polled.
     Unclear,
-    /// The list lacks what is being deleted.
+    /// Absence of the resource, which is being deleted.
     Missing,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum ExpectedOutcome {
-    /// Document in ARM's response, and the etag of the one before; `None` if there was none.
+    /// Document in ARM's response, and the etag of the replaced version, if any.
     ///
-    /// As text: many wait at once, and a tree takes fifteen times as much.
+    /// Stored as text: many writes wait at once, and a tree takes fifteen times the memory.
     Document {
-        answered: Bytes,
+        accepted: Bytes,
         replaced: Option<String>,
     },
     Absence,
@@ -56,10 +56,10 @@ pub(super) struct ListedWrite {
 }
 
 impl ListedWrite {
-    /// Returns `None` if no list could prove the result.
+    /// Returns the write that ARM accepted with `response`; `None` if no list could prove its result.
     ///
-    /// Either the version before is unknown, or ARM's response does not show the write in progress: for load balancers it is
-    /// `Succeeded` while the operation continues. `condition`: name and value of the header.
+    /// Either the replaced version is unknown, or ARM's response does not show the write in progress: for load balancers the state
+    /// is `Succeeded` while the operation continues. `condition` is the name and value of the header.
     pub(super) fn of(method: &Method, condition: Option<(&str, &str)>, response: &Bytes) -> Option<Self> {
         let expected = match *method {
             Method::DELETE => ExpectedOutcome::Absence,
@@ -73,7 +73,7 @@ impl ListedWrite {
                 if state != Some(OperationState::Running) {
                     return None;
                 }
-                ExpectedOutcome::Document { answered: response.clone(), replaced }
+                ExpectedOutcome::Document { accepted: response.clone(), replaced }
             }
             _ => return None,
         };
@@ -90,14 +90,14 @@ impl ListedWrite {
         }
         let has_ended = || entry.is_some_and(|entry| state(entry) == Some(OperationState::Ended));
         match verdict {
-            ListVerdict::Running if self.running >= MOST_RUNNING => self.ask(),
-            ListVerdict::Unclear if self.misses >= MOST_MISSES || has_ended() => self.ask(),
+            ListVerdict::Running if self.running >= MAX_RUNNING => self.fall_back_to_poll(),
+            ListVerdict::Unclear if self.misses >= MAX_MISSES || has_ended() => self.fall_back_to_poll(),
             ListVerdict::Unclear => ListVerdict::Running,
             other => other,
         }
     }
 
-    fn ask(&mut self) -> ListVerdict {
+    fn fall_back_to_poll(&mut self) -> ListVerdict {
         (self.misses, self.running) = (0, 0);
         ListVerdict::Unclear
     }
@@ -108,10 +108,10 @@ impl ExpectedOutcome {
         match (self, entry) {
             (ExpectedOutcome::Absence, None) => ListVerdict::Missing,
             (ExpectedOutcome::Absence, Some(entry)) if state(entry) == Some(OperationState::Running) => ListVerdict::Running,
-            // What is there and not on its way out is an old entry, or one whose deletion has failed.
+            // The entry is outdated, or its deletion has failed.
             (ExpectedOutcome::Absence, Some(_)) => ListVerdict::Unclear,
             (ExpectedOutcome::Document { .. }, None) => ListVerdict::Unclear,
-            (ExpectedOutcome::Document { answered: accepted, replaced }, Some(entry)) => {
+            (ExpectedOutcome::Document { accepted, replaced }, Some(entry)) => {
                 let etag = entry.get("etag").and_then(Value::as_str);
                 let is_old = replaced.as_deref().is_some_and(|old| etag.is_none_or(|etag| is_same(etag, old)));
                 let is_result =
@@ -131,15 +131,15 @@ fn state(document: &Value) -> Option<OperationState> {
     document.get("properties")?.get("provisioningState")?.as_str().map(operation_state)
 }
 
-/// Etags of one version may be shown as weak and as strong ones.
-fn is_same(a: &str, other: &str) -> bool {
-    a.trim_start_matches("W/") == other.trim_start_matches("W/")
+/// Compares etags, ignoring the mark of weak ones: ARM shows the same version with and without it.
+fn is_same(etag: &str, other: &str) -> bool {
+    etag.trim_start_matches("W/") == other.trim_start_matches("W/")
 }
 
-/// Returns `true` if `shown` is what `accepted` says, versions and states aside.
+/// Returns `true` if `shown` equals `accepted`, except for etags and states.
 ///
-/// Text is compared in any letter case, since ARM does not keep to one. What `accepted` lacks may only be a single value,
-/// such as an address: a part more is one that the write has removed.
+/// Strings are compared without case, which ARM does not preserve. Values that `accepted` lacks may only be single ones, such as an
+/// address: an additional object or array would be one that the write has removed.
 fn is_outcome(shown: &Value, accepted: &Value) -> bool {
     match (accepted, shown) {
         (Value::Object(accepted), Value::Object(shown)) => {
@@ -148,8 +148,8 @@ fn is_outcome(shown: &Value, accepted: &Value) -> bool {
         }
         (Value::Array(accepted), Value::Array(shown)) => accepted.len() == shown.len() && are_outcomes(shown, accepted),
         (Value::String(accepted), Value::String(shown)) => same_word(accepted, shown),
-        (Value::Null, shown) => is_nothing(shown) || !(shown.is_array() || shown.is_object()),
-        (accepted, Value::Null) => is_nothing(accepted),
+        (Value::Null, shown) => is_empty(shown) || !(shown.is_array() || shown.is_object()),
+        (accepted, Value::Null) => is_empty(accepted),
         _ => accepted == shown,
     }
 }
@@ -157,13 +157,13 @@ fn is_outcome(shown: &Value, accepted: &Value) -> bool {
 fn is_field(name: &str, (shown, accepted): (&Value, &Value)) -> bool {
     match name {
         "etag" | "provisioningState" => true,
-        // ARM adds no tag.
-        "tags" => shown == accepted || is_nothing(shown) && is_nothing(accepted),
+        // ARM adds no tags, so an additional one is outdated.
+        "tags" => shown == accepted || is_empty(shown) && is_empty(accepted),
         _ => is_outcome(shown, accepted),
     }
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(values) => values.is_empty(),
@@ -172,7 +172,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Compares two arrays of equal length. ARM does not keep an order, so elements with IDs or names are matched by them.
+/// Compares two arrays of equal length. ARM does not preserve order, so elements with IDs or names are matched by these.
 fn are_outcomes(shown: &[Value], accepted: &[Value]) -> bool {
     match (by_key(shown), by_key(accepted)) {
         (Some(shown), Some(accepted)) => {
@@ -182,7 +182,7 @@ fn are_outcomes(shown: &[Value], accepted: &[Value]) -> bool {
     }
 }
 
-/// Returns the elements by key; `None` if an element has no key, or two have the same.
+/// Returns the elements by key; `None` if an element has no key or keys are not unique.
 fn by_key(values: &[Value]) -> Option<HashMap<String, &Value>> {
     let named = |value: &Value| match value {
         Value::String(text) => Some(text.to_ascii_lowercase()),

@@ -1,4 +1,4 @@
-//! Many writes at once with the real client on the simulated cloud, requests counted.
+//! Concurrent writes with the real client on the simulated cloud, with counts of requests.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
 use std::time::Duration;
@@ -18,25 +18,25 @@ use crate::{
 };
 
 struct Cloud {
-    world: World,
+    simulation: World,
     client: ArmClient,
     group: ResourceId,
 }
 
-/// Operations take a second, unless it is said.
+/// Returns a cloud whose operations take a second.
 fn cloud() -> Cloud {
     let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
     let topology = Topology::new();
     let group = ResourceId::group_of(&topology.subscription, &topology.resource_group);
     let latency = Latency { respond: Duration::from_millis(100), operation: Duration::from_secs(1) };
     let options = AzureOptions { latencies: Latencies::writes(latency), ..AzureOptions::default() };
-    let world = World::new(topology, options, clock).unwrap();
-    Cloud { client: arm_client(world.azure(), clock), world, group }
+    let simulation = World::new(topology, options, clock).unwrap();
+    Cloud { client: arm_client(simulation.azure(), clock), simulation, group }
 }
 
 impl Cloud {
     fn azure(&self) -> &Azure {
-        self.world.azure()
+        self.simulation.azure()
     }
 
     fn id(&self, index: usize) -> ResourceId {
@@ -71,8 +71,8 @@ impl Cloud {
         join_all((0..count).map(delete)).await
     }
 
-    /// Lists, polls, and reads of single documents since last asked.
-    fn asked(&self) -> [usize; 3] {
+    /// Returns and resets the counts of lists, polls, and reads of single documents.
+    fn take_counts(&self) -> [usize; 3] {
         let azure = self.azure();
         let lists = azure.count(|request| request.class == Class::Read && request.list);
         let polls = azure.count(|request| request.class == Class::Poll);
@@ -81,8 +81,8 @@ impl Cloud {
         [lists, polls, reads]
     }
 
-    /// Nobody is remembered who does not wait.
-    fn assert_nobody_waits(&self) {
+    /// Asserts that no waiter is registered.
+    fn assert_no_waiters(&self) {
         for collection in self.client.shared.operation_watch.collections.lock().values() {
             let state = collection.state.lock();
             assert_eq!((state.writes.len(), state.entries.len()), (0, 0), "{}", collection.path);
@@ -91,63 +91,63 @@ impl Cloud {
     }
 }
 
-fn is_whole(document: &Value) -> bool {
+fn is_complete(document: &Value) -> bool {
     document["properties"]["provisioningState"] == "Succeeded" && document["properties"]["ipAddress"].is_string()
 }
 
-fn all_whole(results: Vec<ArmResult<Value>>) -> Vec<Value> {
+fn all_complete(results: Vec<ArmResult<Value>>) -> Vec<Value> {
     let documents: Vec<Value> = results.into_iter().map(|result| result.unwrap()).collect();
-    assert!(documents.iter().all(is_whole), "{documents:#?}");
+    assert!(documents.iter().all(is_complete), "{documents:#?}");
     documents
 }
 
 #[tokio::test(start_paused = true)]
 async fn fifty_writes_are_followed_by_a_few_lists() {
     let cloud = cloud();
-    let documents = all_whole(cloud.create_all(50).await);
-    assert_eq!(cloud.asked(), [3, 0, 0], "lists 0.2, 0.5 and 0.95 s after the answers");
+    let documents = all_complete(cloud.create_all(50).await);
+    assert_eq!(cloud.take_counts(), [3, 0, 0], "lists 0.2, 0.5 and 0.95 s after the responses");
     cloud.azure().with_options(|options| options.operations.in_documents = true);
-    all_whole(cloud.tag(&documents).await);
-    let [lists, polls, reads] = cloud.asked();
+    all_complete(cloud.tag(&documents).await);
+    let [lists, polls, reads] = cloud.take_counts();
     assert!(lists <= 4 && polls + reads == 0, "{lists} lists, {polls} polls, {reads} reads");
-    cloud.assert_nobody_waits();
+    cloud.assert_no_waiters();
 }
 
-/// A change of a public IP is answered as ARM does: with `Succeeded` and an operation.
+/// Plays ARM's response to a change of a public IP: `Succeeded`, with an operation.
 #[tokio::test(start_paused = true)]
-async fn changes_that_look_done_at_once_are_waited_for() {
+async fn a_change_that_succeeds_early_is_still_awaited() {
     let cloud = cloud();
-    let documents = all_whole(cloud.create_all(10).await);
-    cloud.asked();
+    let documents = all_complete(cloud.create_all(10).await);
+    cloud.take_counts();
     let start = Instant::now();
-    let tagged = all_whole(cloud.tag(&documents).await);
+    let tagged = all_complete(cloud.tag(&documents).await);
     assert!(start.elapsed() >= Duration::from_secs(1), "the operations take a second: {:?}", start.elapsed());
     assert!(tagged.iter().all(|document| document["tags"]["k"] == "new"), "{tagged:?}");
-    let [lists, polls, reads] = cloud.asked();
+    let [lists, polls, reads] = cloud.take_counts();
     assert!(lists == 0 && polls >= 10 && reads == 10, "{lists} lists, {polls} polls, {reads} reads");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_single_write_polls_its_own_operation() {
     let cloud = cloud();
-    all_whole(vec![cloud.create(0).await]);
-    assert_eq!(cloud.asked(), [0, 3, 1]);
-    cloud.assert_nobody_waits();
+    all_complete(vec![cloud.create(0).await]);
+    assert_eq!(cloud.take_counts(), [0, 3, 1]);
+    cloud.assert_no_waiters();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_shows_the_past_is_not_believed() {
     let cloud = cloud();
-    let documents = all_whole(cloud.create_all(10).await);
+    let documents = all_complete(cloud.create_all(10).await);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    cloud.asked();
+    cloud.take_counts();
     cloud.azure().add_fault(Fault::new(Effect::StaleList(Duration::from_secs(30))));
     cloud.azure().with_options(|options| options.operations.in_documents = true);
-    let tagged = all_whole(cloud.tag(&documents).await);
+    let tagged = all_complete(cloud.tag(&documents).await);
     assert!(tagged.iter().all(|document| document["tags"]["k"] == "new"), "{tagged:?}");
     for (old, new) in documents.iter().zip(&tagged) {
         assert_ne!(old["etag"], new["etag"]);
-        assert_eq!(new["etag"], cloud.azure().document(new["id"].as_str().unwrap()).unwrap()["etag"], "as it is in the end");
+        assert_eq!(new["etag"], cloud.azure().document(new["id"].as_str().unwrap()).unwrap()["etag"], "the final version");
     }
     let results = cloud.delete_all(10).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -155,9 +155,9 @@ async fn a_list_that_shows_the_past_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_fail_hold_up_nobody_for_long() {
+async fn failed_lists_delay_no_write_for_long() {
     let throttled = |seconds| Effect::Refuse(429, "SubscriptionRequestsThrottled".to_owned(), Some(seconds));
-    for (fault, everybody_polls, longest) in [
+    for (fault, must_poll, max_seconds) in [
         (Fault::refuse(403, "AuthorizationFailed"), true, 60),
         (Fault::refuse(500, "AuthorizationFailed"), true, 60),
         (Fault::new(throttled(2)).times(1), false, 60),
@@ -167,57 +167,57 @@ async fn lists_that_fail_hold_up_nobody_for_long() {
         let cloud = cloud();
         cloud.azure().add_fault(fault.clone().lists());
         let start = Instant::now();
-        all_whole(cloud.create_all(10).await);
-        assert!(start.elapsed() < Duration::from_secs(longest), "{fault:?}: {:?}", start.elapsed());
-        let [lists, polls, reads] = cloud.asked();
+        all_complete(cloud.create_all(10).await);
+        assert!(start.elapsed() < Duration::from_secs(max_seconds), "{fault:?}: {:?}", start.elapsed());
+        let [lists, polls, reads] = cloud.take_counts();
         let all_polled = lists <= 4 && polls >= 10 && reads == 10;
-        assert!(all_polled || !everybody_polls, "{fault:?}: {lists} lists, {polls} polls, {reads} reads");
-        cloud.assert_nobody_waits();
+        assert!(all_polled || !must_poll, "{fault:?}: {lists} lists, {polls} polls, {reads} reads");
+        cloud.assert_no_waiters();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_operation_of_fifty_that_fails_says_why() {
+async fn a_failed_operation_among_fifty_returns_its_error() {
     let cloud = cloud();
     let fails = Effect::FailOperation("PublicIPCountLimitReached".to_owned(), "No more.".to_owned());
     cloud.azure().add_fault(Fault::new(fails).path("*/ip-007"));
     let mut results = cloud.create_all(50).await;
     let failed = results.remove(7).unwrap_err();
     assert_eq!((failed.code.as_str(), failed.message.as_str()), ("PublicIPCountLimitReached", "No more."));
-    all_whole(results);
-    assert_eq!(cloud.asked(), [3, 1, 0], "its own URL is asked once");
+    all_complete(results);
+    assert_eq!(cloud.take_counts(), [3, 1, 0], "its own URL is polled once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_list_lacks_is_gone_after_its_own_404() {
+async fn a_deletion_ends_with_a_404_of_the_resource() {
     let cloud = cloud();
-    all_whole(cloud.create_all(20).await);
-    cloud.asked();
+    all_complete(cloud.create_all(20).await);
+    cloud.take_counts();
     let results = cloud.delete_all(20).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    let [lists, polls, reads] = cloud.asked();
+    let [lists, polls, reads] = cloud.take_counts();
     assert!(lists <= 4 && polls == 0 && reads == 20, "{lists} lists, {polls} polls, {reads} reads");
 
-    all_whole(cloud.create_all(20).await);
+    all_complete(cloud.create_all(20).await);
     cloud.azure().add_fault(Fault::new(Effect::EmptyList));
     let start = Instant::now();
     let results = cloud.delete_all(20).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     assert!(start.elapsed() >= Duration::from_secs(1), "an empty list is no proof: {:?}", start.elapsed());
-    cloud.assert_nobody_waits();
+    cloud.assert_no_waiters();
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_holds_up_nobody() {
+async fn a_cancelled_caller_blocks_no_other() {
     let cloud = cloud();
-    let gone = join_all((0..9).map(|index| {
-        let patience = Duration::from_millis(150 + 100 * u64::try_from(index).unwrap());
-        tokio::time::timeout(patience, cloud.create(index))
+    let cancelled = join_all((0..9).map(|index| {
+        let limit = Duration::from_millis(150 + 100 * u64::try_from(index).unwrap());
+        tokio::time::timeout(limit, cloud.create(index))
     }));
-    let (gone, stayed) = futures::join!(gone, join_all([cloud.create(9), cloud.create(10)]));
-    assert!(gone.iter().all(Result::is_err));
-    all_whole(stayed);
-    cloud.assert_nobody_waits();
+    let (cancelled, others) = futures::join!(cancelled, join_all([cloud.create(9), cloud.create(10)]));
+    assert!(cancelled.iter().all(Result::is_err));
+    all_complete(others);
+    cloud.assert_no_waiters();
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,18 +231,18 @@ async fn every_deadline_is_kept() {
         assert_eq!(result.unwrap_err().class, ArmErrorClass::OutcomeUnknown);
     }
     assert!(start.elapsed() <= Duration::from_secs(20));
-    cloud.assert_nobody_waits();
+    cloud.assert_no_waiters();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_arm_asks_for_is_waited_for_again_after_a_list() {
+async fn requested_delays_apply_again_after_a_list() {
     let cloud = cloud();
     let minute = Latency { respond: Duration::ZERO, operation: Duration::from_secs(60) };
     cloud.azure().with_options(|options| {
         (options.operations.retry_after, options.latencies) = (Some(7), Latencies::writes(minute));
     });
-    all_whole(cloud.create_all(10).await);
-    let [lists, polls, reads] = cloud.asked();
+    all_complete(cloud.create_all(10).await);
+    let [lists, polls, reads] = cloud.take_counts();
     assert!(lists <= 9, "{lists} lists in a minute, {polls} polls, {reads} reads");
 }
 
@@ -262,19 +262,19 @@ fn a_second_write_of_one_resource_is_not_watched() {
         watch.join(&request, &Response::new(Bytes::new()), pace, Urgency::Change)
     };
     let first = write("/ips/a").unwrap();
-    assert!(write("/IPs/A").is_none(), "a list would be believed by one of them only");
+    assert!(write("/IPs/A").is_none(), "a list shows the result of one write only");
     assert!(write("/ips/b").is_some());
     drop(first);
-    assert!(write("/ips/a").is_some(), "the place is free again");
+    assert!(write("/ips/a").is_some(), "the path is free again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn collections_in_which_nobody_waits_are_forgotten() {
+async fn idle_collections_are_removed() {
     let cloud = cloud();
     let watch = &cloud.client.shared.operation_watch;
     for index in 0..100 {
         let schedule = WatchSchedule::new(PollingPace::default(), 1);
         drop(watch.collection(&api::PUBLIC_IPS, &format!("/g{index}"), schedule, Instant::now()));
     }
-    assert!(watch.collections.lock().len() <= MOST_IDLE + 1);
+    assert!(watch.collections.lock().len() <= MAX_IDLE + 1);
 }

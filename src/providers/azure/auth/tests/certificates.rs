@@ -1,4 +1,4 @@
-//! Certificates of applications, made for a test, and the check of what they signed.
+//! Certificates of applications for tests, and the verification of their signatures.
 
 use aws_lc_rs::signature::{RsaParameters, UnparsedPublicKey};
 use azure_core::base64;
@@ -7,23 +7,23 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use serde_json::Value as Json;
 use x509_parser::parse_x509_certificate;
 
-/// One application's certificate in all its shapes.
-pub(in crate::providers::azure::auth) struct Made {
-    /// The CA's certificate, the key, then the application's own certificate: not in the order in which they are sent.
+/// Certificate of an application in all formats.
+pub(in crate::providers::azure::auth) struct TestCertificate {
+    /// CA certificate, key, and the application's own certificate, which is not the order in which they are sent.
     pub(in crate::providers::azure::auth) pem: String,
-    /// The same as PFX.
+    /// PFX file with the content of `pem`.
     pub(in crate::providers::azure::auth) pfx: Vec<u8>,
-    /// The same with the algorithms that Windows and old OpenSSL use.
+    /// PFX file with the algorithms of Windows and old OpenSSL.
     pub(in crate::providers::azure::auth) old_pfx: Vec<u8>,
-    /// The application's own certificate, DER.
+    /// Application's own certificate as DER.
     pub(in crate::providers::azure::auth) leaf: Vec<u8>,
-    /// The key alone.
+    /// Key of the application without certificates.
     pub(in crate::providers::azure::auth) key_pem: String,
-    /// The CA's certificate alone.
+    /// CA certificate without others.
     pub(in crate::providers::azure::auth) other_pem: String,
 }
 
-pub(in crate::providers::azure::auth) fn make(password: &str) -> Made {
+pub(in crate::providers::azure::auth) fn make(password: &str) -> TestCertificate {
     let ca_key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -45,7 +45,7 @@ pub(in crate::providers::azure::auth) fn make(password: &str) -> Made {
     };
     let pfx = write(EncryptionAlgorithm::PbeWithHmacSha256AndAes256, MacAlgorithm::HmacSha256);
     let old_pfx = write(EncryptionAlgorithm::PbeWithShaAnd3KeyTripleDesCbc, MacAlgorithm::HmacSha1);
-    Made {
+    TestCertificate {
         pem: ca_certificate.pem() + &key.serialize_pem() + &certificate.pem(),
         pfx,
         old_pfx,
@@ -55,7 +55,7 @@ pub(in crate::providers::azure::auth) fn make(password: &str) -> Made {
     }
 }
 
-/// Checks a JWT with the first certificate of its `x5c`. Answers header, claims and that certificate.
+/// Verifies a JWT with the first certificate of its `x5c`. Returns the header, the claims and that certificate.
 pub(in crate::providers::azure::auth) fn verified(jwt: &str, algorithm: &'static RsaParameters) -> (Json, Json, Vec<u8>) {
     let (message, signature) = jwt.rsplit_once('.').unwrap();
     let (header, claims) = message.split_once('.').unwrap();

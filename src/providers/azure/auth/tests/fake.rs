@@ -17,19 +17,19 @@ use crate::{
 
 type Pairs = BTreeMap<String, String>;
 
-/// What an application proves itself with.
+/// Proof of an application that Entra accepts.
 pub(super) enum Registered {
     Secret(&'static str),
-    /// DER.
+    /// Certificate as DER.
     Certificate(Vec<u8>),
     Federated(String),
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    /// By tenant and client id.
+    /// Accepted proofs by tenant and client ID.
     pub(super) applications: BTreeMap<(String, String), Registered>,
-    /// Identities assigned to the machine, as the query names them: `client_id=…`; empty: the system's.
+    /// Identities assigned to the machine, in the form of the query: `client_id=…`; empty for the system-assigned one.
     pub(super) identities: Vec<String>,
     /// Value of the vault's secret.
     pub(super) vault_secret: Json,
@@ -62,13 +62,13 @@ impl ArmTransport for Services {
         let mut state = self.state();
         state.requests.push(format!("{} {}", request.method(), request.uri()));
         let url = Url::parse(&request.uri().to_string()).unwrap();
-        let (status, body) = state.answer(&url, &request);
+        let (status, body) = state.respond(&url, &request);
         Ok(http::Response::builder().status(status).body(Bytes::from(body.to_string())).unwrap())
     }
 }
 
 impl State {
-    fn answer(&mut self, url: &Url, request: &http::Request<Bytes>) -> (u16, Json) {
+    fn respond(&mut self, url: &Url, request: &http::Request<Bytes>) -> (u16, Json) {
         let (query, form) = (pairs(url.query().unwrap_or_default()), pairs(str::from_utf8(request.body()).unwrap()));
         let path: Vec<&str> = url.path().split('/').skip(1).collect();
         match (url.host_str().unwrap_or_default(), path.as_slice()) {
@@ -84,27 +84,27 @@ impl State {
             }
             (host, ["secrets", _]) if host.ends_with("vault.azure.net") => {
                 let token = request.headers()["authorization"].to_str().unwrap();
-                assert!(token.contains("https://vault.azure.net"), "a token for ARM is none for the vault: {token}");
+                assert!(token.contains("https://vault.azure.net"), "a token for ARM is not valid for the vault: {token}");
                 (200, json!({"value": self.vault_secret.to_string()}))
             }
             _ => (404, json!({"error": {"code": "NotFound", "message": url.path()}})),
         }
     }
 
-    /// Every token is another, and says what it is for.
-    fn token(&mut self, whose: &str, audience: &str) -> (u16, Json) {
+    /// Issues a token that contains a unique number, its identity and its audience.
+    fn token(&mut self, identity: &str, audience: &str) -> (u16, Json) {
         self.issued += 1;
-        let token = format!("planted-token-{}-{whose}-{audience}", self.issued);
+        let token = format!("planted-token-{}-{identity}-{audience}", self.issued);
         (200, json!({"token_type": "Bearer", "access_token": token, "expires_in": 3600}))
     }
 
     fn managed(&mut self, query: &Pairs) -> (u16, Json) {
         let names = ["client_id", "object_id", "msi_res_id"];
-        let asked = names.iter().find_map(|name| Some(format!("{name}={}", query.get(*name)?))).unwrap_or_default();
-        if self.identities.contains(&asked) {
-            let (status, mut answer) = self.token(&asked, &query["resource"]);
-            answer["expires_in"] = json!("3600");
-            return (status, answer);
+        let identity = names.iter().find_map(|name| Some(format!("{name}={}", query.get(*name)?))).unwrap_or_default();
+        if self.identities.contains(&identity) {
+            let (status, mut response) = self.token(&identity, &query["resource"]);
+            response["expires_in"] = json!("3600");
+            return (status, response);
         }
         (400, json!({"error": "invalid_request", "error_description": "Identity not found"}))
     }
@@ -115,15 +115,19 @@ impl State {
             let description = format!("AADSTS{code}: {text}\r\nTrace ID: 1\r\n{form:?}");
             (401, json!({"error": "invalid_client", "error_description": description, "error_codes": [code]}))
         };
-        let known = self.applications.get(&(tenant.to_owned(), form["client_id"].clone()));
-        let given = form.get("client_secret").or(form.get("client_assertion")).unwrap();
-        let good = match known {
+        let registered = self.applications.get(&(tenant.to_owned(), form["client_id"].clone()));
+        let proof = form.get("client_secret").or(form.get("client_assertion")).unwrap();
+        let is_accepted = match registered {
             None => return refuse(700_016, "Application was not found in the directory."),
-            Some(Registered::Secret(secret)) => given == secret,
-            Some(Registered::Federated(token)) => given == token,
-            Some(Registered::Certificate(certificate)) => assertion_is_good(given, algorithm, certificate, url, form),
+            Some(Registered::Secret(secret)) => proof == secret,
+            Some(Registered::Federated(token)) => proof == token,
+            Some(Registered::Certificate(certificate)) => assertion_is_good(proof, algorithm, certificate, url, form),
         };
-        if good { self.token(&format!("{tenant}/{}", form["client_id"]), &form["scope"]) } else { refuse(7_000_215, given) }
+        if is_accepted {
+            self.token(&format!("{tenant}/{}", form["client_id"]), &form["scope"])
+        } else {
+            refuse(7_000_215, proof)
+        }
     }
 }
 

@@ -80,7 +80,7 @@ fn scopes_follow_the_configuration() {
 }
 
 #[test]
-fn what_is_not_configured_needs_no_permission() {
+fn unconfigured_features_need_no_permission() {
     let bare = config();
     assert!(has(&bare, "loadBalancers/write") && has(&bare, "publicIPAddresses/delete"), "without a security group, too");
     for end in ["networkSecurityGroups/read", "routeTables/read", "subnets/read", "backendAddressPools/write"] {
@@ -136,7 +136,7 @@ fn pools_of_addresses_are_written_themselves() {
 fn the_guide_has_the_same_actions() {
     let guide = include_str!("../../../../../docs/guides/azure.md");
     let quoted = guide.split('"').filter(|text| text.starts_with("Microsoft.") && text.contains('/'));
-    let told: BTreeSet<&str> = quoted.filter(|action| !action.starts_with("Microsoft.Authorization/")).collect();
+    let documented: BTreeSet<&str> = quoted.filter(|action| !action.starts_with("Microsoft.Authorization/")).collect();
     let needed: BTreeSet<&str> = PERMISSION_TABLE.iter().map(|(.., action)| *action).collect();
-    assert_eq!(told, needed);
+    assert_eq!(documented, needed);
 }

@@ -70,7 +70,7 @@ fn accepted_texts() {
     }
 }
 
-/// As a managed cluster's nodes have it.
+/// Configuration of the nodes of a managed cluster.
 const TYPICAL: &str = r#"{
     "cloud": "AzurePublicCloud", "tenantId": "t", "subscriptionId": "s", "aadClientId": "msi", "aadClientSecret": "msi",
     "resourceGroup": "MC_rg", "location": "westeurope", "vmType": "vmss", "subnetName": "aks-subnet",
@@ -87,8 +87,8 @@ const TYPICAL: &str = r#"{
 #[test]
 fn a_typical_file_is_fine_but_for_keys_of_old() {
     let found = findings(TYPICAL);
-    let unknown = |finding: &String| finding.starts_with("warning: ") && finding.contains("unknown field, ignored");
-    assert!(found.len() == 4 && found.iter().all(unknown), "{found:?}");
+    let is_unknown_field = |finding: &String| finding.starts_with("warning: ") && finding.contains("unknown field, ignored");
+    assert!(found.len() == 4 && found.iter().all(is_unknown_field), "{found:?}");
     assert!(crate::providers::azure::config::validate(&good(TYPICAL)).is_empty());
 }
 
@@ -198,7 +198,7 @@ fn secrets_appear_nowhere() {
         for value in disguises() {
             let decoded = decode(&format!("{}: {value}", field.name));
             let shown = format!("{:?}", decoded.findings).to_lowercase();
-            // A key is no value; only maps show theirs.
+            // Keys are not values; only maps show theirs.
             let is_key = value.starts_with('{') && !field.secret;
             assert!(is_key || !shown.contains(SECRET), "{}: {shown}", field.name);
         }
@@ -210,7 +210,7 @@ fn secrets_appear_nowhere() {
 }
 
 #[test]
-fn what_is_effective_decodes_to_the_same() {
+fn effective_configuration_decodes_to_itself() {
     let text = "resourceGroup: rg\nvmCacheTTLInSeconds: 9\ntagsMap: {a: b}\ndisableOutboundSNAT: false\n\
                 auxiliaryTokenProvider: {vaultName: v}\nrouteTableRateLimit: {cloudProviderRateLimitQPS: 1.5}\n\
                 multipleStandardLoadBalancerConfigurations: [{name: n, nodeSelector: {matchLabels: {a: b}}}]";
@@ -256,7 +256,7 @@ fn large_and_deep_texts_are_read_or_refused_without_delay() {
 }
 
 #[test]
-fn an_error_after_many_warnings_is_still_told() {
+fn an_error_after_many_warnings_is_still_reported() {
     let many: String = (0..200).map(|n| format!("k{n}: , ")).collect();
     let text = format!("tagsMap: {{{}}}\nlocation: [a]", many.repeat(2));
     let found = findings(&text);

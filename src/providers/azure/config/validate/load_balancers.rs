@@ -16,7 +16,7 @@ use crate::providers::azure::model::names;
 
 const SEVERAL: &str = "multipleStandardLoadBalancerConfigurations";
 
-/// Applies the rules that each judge one field.
+/// Applies the rules that check one field each.
 pub(super) fn check_fields(config: &AzureConfig, findings: &mut FindingCollector) {
     let types = config.pre_configured_backend_pool_load_balancer_types.as_str();
     findings.warn_if(
@@ -63,14 +63,14 @@ fn counts(config: &AzureConfig, findings: &mut FindingCollector) {
 }
 
 /// Azure's limit of private link services of a subscription.
-const MOST_PRIVATE_LINKS: i32 = 800;
+const MAX_PRIVATE_LINKS: i32 = 800;
 
 fn private_links(config: &AzureConfig, findings: &mut FindingCollector) {
     let count = config.maximum_private_link_service_count;
     findings.error_if(
-        !(1..=MOST_PRIVATE_LINKS).contains(&count),
+        !(1..=MAX_PRIVATE_LINKS).contains(&count),
         "maximumPrivateLinkServiceCount",
-        &format!("{count} is out of range: expected a whole number from 1 to {MOST_PRIVATE_LINKS}"),
+        &format!("{count} is out of range: expected a whole number from 1 to {MAX_PRIVATE_LINKS}"),
     );
 }
 
@@ -126,9 +126,9 @@ fn probes(config: &AzureConfig, findings: &mut FindingCollector) {
     );
 }
 
-/// Longest name of an entry: Azure takes 80 characters, and the internal load balancer has an ending.
-const LONGEST_NAME: usize = 80 - INTERNAL.len();
-/// Ending of the names of internal load balancers.
+/// Maximum length of an entry's name: Azure allows 80 characters, and the internal load balancer has a suffix.
+const MAX_NAME_LENGTH: usize = 80 - INTERNAL.len();
+/// Suffix of the names of internal load balancers.
 const INTERNAL: &str = "-internal";
 
 /// Returns the problem of the entries for a cluster of this name: one of them must have it.
@@ -151,16 +151,16 @@ pub fn unusable_cluster_name(config: &AzureConfig, cluster: &str) -> Option<Conf
     Some(ConfigFinding::warning("--cluster-name", format!("is the name of the load balancers: {problem}")))
 }
 
-/// Returns the problem of an entry's name, whatever the others are called.
+/// Returns the problem of an entry's name, independent of the other names.
 fn name_problem(name: &str) -> Option<String> {
     let ending = name.get(name.len().saturating_sub(INTERNAL.len())..);
     if name.trim().is_empty() {
         Some("is required: the name of the load balancer".to_owned())
     } else if ending.is_some_and(|ending| ending.eq_ignore_ascii_case(INTERNAL)) {
         Some(format!("must not end in {INTERNAL}, which internal load balancers get as an ending"))
-    } else if name.len() > LONGEST_NAME || !names::is_resource(name) {
+    } else if name.len() > MAX_NAME_LENGTH || !names::is_resource(name) {
         Some(format!(
-            "expected at most {LONGEST_NAME} letters, digits, `_`, `.` and `-`, a letter or digit first, no `.` or `-` last, found `{}`",
+            "expected at most {MAX_NAME_LENGTH} letters, digits, `_`, `.` and `-`, a letter or digit first, no `.` or `-` last, found `{}`",
             shown(name)
         ))
     } else {
@@ -200,7 +200,7 @@ fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollec
     }
 }
 
-/// Selectors that are there and match everything take Services away from the entries without selector.
+/// Warns about empty selectors: they match every Service, so that entries without a selector get none.
 fn warn_of_selectors(
     entry: &MultipleStandardLoadBalancer,
     field: &impl Fn(&str) -> String,
@@ -218,7 +218,7 @@ fn warn_of_selectors(
         findings.warn_if(
             selector.as_ref().is_some_and(is_empty),
             &field(name),
-            "is empty, so it matches every Service, and no entry without a selector gets any; leave it out if that is not meant",
+            "is empty, so it matches every Service, and no entry without a selector gets any; leave it out if that is not intended",
         );
     }
 }

@@ -4,7 +4,7 @@ use crate::providers::azure::config::{decode, finding::FindingSeverity};
 const BASE: &str = "subscriptionId: s\nresourceGroup: rg\nlocation: l\nuseManagedIdentityExtension: true\n";
 const SECRET: &str = "useManagedIdentityExtension: false\naadClientSecret: hunter2\n";
 
-/// What is found about the base with `text` over it, as `severity field`.
+/// Findings about the base with `text` over it, as `severity field`.
 fn found(text: &str) -> Vec<String> {
     let base = decode(BASE).config;
     let decoded = super::super::decode_over(base, text);
@@ -119,13 +119,13 @@ fn the_service_gateway_is_all_or_nothing() {
 }
 
 #[test]
-fn several_load_balancers_are_told_apart() {
+fn several_load_balancers_need_distinct_names_and_vm_sets() {
     let entries = |entries: &str| format!("multipleStandardLoadBalancerConfigurations: [{entries}]\n");
     let node_ip = "loadBalancerBackendPoolConfigurationType: nodeIP\n";
-    let one = entries("{name: a, primaryVMSet: b}");
-    assert_eq!(found(&format!("{node_ip}{one}")), [""; 0]);
-    assert_eq!(found(&one), ["error multipleStandardLoadBalancerConfigurations"]);
-    assert_eq!(found(&format!("loadBalancerSku: basic\n{one}")), ["warning multipleStandardLoadBalancerConfigurations"]);
+    let single = entries("{name: a, primaryVMSet: b}");
+    assert_eq!(found(&format!("{node_ip}{single}")), [""; 0]);
+    assert_eq!(found(&single), ["error multipleStandardLoadBalancerConfigurations"]);
+    assert_eq!(found(&format!("loadBalancerSku: basic\n{single}")), ["warning multipleStandardLoadBalancerConfigurations"]);
     assert_eq!(
         found(&format!("{node_ip}{}", entries("{name: a, primaryVMSet: b}, {name: A, primaryVMSet: B}, {}"))),
         ["[1].name", "[1].primaryVMSet", "[2].name", "[2].primaryVMSet"]
@@ -162,7 +162,7 @@ fn odd_names_are_shown_cut_with_what_is_accepted() {
 }
 
 #[test]
-fn one_entry_has_the_name_of_the_cluster() {
+fn an_entry_must_have_the_name_of_the_cluster() {
     let config = |sku: &str| {
         let text = "multipleStandardLoadBalancerConfigurations: [{name: Kubernetes, primaryVMSet: p}]\n";
         crate::providers::azure::config::decode(&format!("{text}loadBalancerSku: {sku}\n")).config

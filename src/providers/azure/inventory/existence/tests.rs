@@ -9,21 +9,21 @@ fn each() -> [(String, ResourceId); 3] {
 }
 
 fn is_unknown(sighting: &MachineExistence, part: &str) -> bool {
-    matches!(sighting, MachineExistence::Unknown(why) if why.contains(part))
+    matches!(sighting, MachineExistence::Unknown(reason) if reason.contains(part))
 }
 
 #[test]
 fn a_machine_is_found_with_its_power_state() {
     for (name, id) in each() {
-        for wanted in [with_id(&name, &id), named(&name)] {
+        for query in [with_id(&name, &id), named(&name)] {
             let mut driver = InventoryDriver::of_all_kinds();
             driver.requests();
-            assert_eq!(power_of(&driver.check_existence(&wanted)), Some("running"), "{wanted:?}");
+            assert_eq!(power_of(&driver.check_existence(&query)), Some("running"), "{query:?}");
             assert_eq!(driver.requests(), 1);
             driver.fixture.power(&id, "deallocated");
-            assert_eq!(power_of(&driver.check_existence(&wanted)), Some("deallocated"), "{wanted:?}");
+            assert_eq!(power_of(&driver.check_existence(&query)), Some("deallocated"), "{query:?}");
             driver.requests();
-            driver.check_existence_all(&[wanted], Duration::from_secs(30));
+            driver.check_existence_all(&[query], Duration::from_secs(30));
             assert_eq!(driver.requests(), 0, "one read serves all who ask soon");
         }
     }
@@ -38,14 +38,14 @@ fn a_machine_that_was_deleted_is_gone() {
         assert_eq!(driver.check_existence(&with_id(&name, &id)), MachineExistence::Gone, "{id}");
         let requests = driver.requests();
         assert!(requests <= 3, "{id}: {requests}");
-        assert!(matches!(driver.one(&with_id(&name, &id)), Err(LookupError::NotListed(_))));
+        assert!(matches!(driver.lookup_one(&with_id(&name, &id)), Err(LookupError::NotListed(_))));
     }
 }
 
 #[test]
-fn a_machine_made_anew_is_found_with_its_new_id() {
+fn a_recreated_machine_is_found_with_its_new_id() {
     let mut driver = InventoryDriver::of_all_kinds();
-    let before = driver.one(&named("node-3")).unwrap();
+    let before = driver.lookup_one(&named("node-3")).unwrap();
     driver.fixture.remove(&vm("node-3"));
     driver.fixture.add_standalone("node-3");
     let MachineExistence::Found(after) = driver.check_existence(&named("node-3")) else { panic!() };
@@ -66,17 +66,17 @@ fn no_failure_is_evidence() {
         ArmErrorClass::NotFound,
     ] {
         for (name, id) in each() {
-            for wanted in [with_id(&name, &id), named(&name)] {
+            for query in [with_id(&name, &id), named(&name)] {
                 let mut driver = InventoryDriver::of_all_kinds();
                 driver.fixture.remove(&id);
                 driver.fixture.down = Some(class);
-                let sighting = driver.check_existence(&wanted);
-                assert!(matches!(sighting, MachineExistence::Unknown(_)), "{class:?} {wanted:?}: {sighting:?}");
+                let sighting = driver.check_existence(&query);
+                assert!(matches!(sighting, MachineExistence::Unknown(_)), "{class:?} {query:?}: {sighting:?}");
                 let mut cold = InventoryDriver::new(
                     InventoryArmFixture { down: Some(class), ..InventoryArmFixture::default() },
                     driver.settings.clone(),
                 );
-                assert!(matches!(cold.check_existence(&wanted), MachineExistence::Unknown(_)), "{class:?} {wanted:?}");
+                assert!(matches!(cold.check_existence(&query), MachineExistence::Unknown(_)), "{class:?} {query:?}");
             }
         }
     }
@@ -95,7 +95,7 @@ fn a_group_that_turned_empty_is_not_believed() {
 }
 
 #[test]
-fn empty_lists_alone_say_nothing() {
+fn empty_lists_alone_prove_nothing() {
     let mut driver = InventoryDriver::of_all_kinds();
     driver.fixture.empty_lists();
     for (name, id) in each() {
@@ -126,11 +126,11 @@ fn a_parent_that_is_missing_and_listed_is_a_contradiction() {
 }
 
 #[test]
-fn many_are_confirmed_with_lists() {
+fn many_machines_are_confirmed_with_lists() {
     for (sets, pages) in [(1, 2), (2, 3)] {
-        let mut world = InventoryArmFixture::default();
-        (0..sets).for_each(|number| world.add_uniform(&format!("pool{number}"), 100 * pages));
-        let mut driver = InventoryDriver::new(world, settings(VmType::Vmss, false, true));
+        let mut fixture = InventoryArmFixture::default();
+        (0..sets).for_each(|number| fixture.add_uniform(&format!("pool{number}"), 100 * pages));
+        let mut driver = InventoryDriver::new(fixture, settings(VmType::Vmss, false, true));
         driver.warm();
         driver.pass(Duration::from_secs(60));
         driver.requests();
@@ -150,14 +150,14 @@ fn a_node_without_id_that_fits_nowhere_is_unknown() {
     assert!(is_unknown(&driver.check_existence(&named("stranger")), "id"));
     driver.settings = settings(VmType::Vmss, false, true);
     assert!(is_unknown(&driver.check_existence(&named("stranger")), "names like this"));
-    // Its number leads to an instance that is not there, but that is no more than a guess.
+    // Its number leads to an instance that does not exist, but the instance is only a guess.
     assert!(is_unknown(&driver.check_existence(&named(&host("pool0", 500))), "may be somewhere else"));
     driver.settings = settings(VmType::Standard, false, false);
     assert!(is_unknown(&driver.check_existence(&named("stranger")), "may be somewhere else"));
 }
 
 #[test]
-fn a_node_without_id_is_gone_with_the_machine_that_was_seen_under_its_name() {
+fn a_node_without_id_is_gone_with_the_machine_of_its_name() {
     for (settings, name, id) in [
         (settings(VmType::Vmss, false, true), host("pool0", 3), instance("pool0", 3)),
         (settings(VmType::Standard, false, false), "node-3".to_owned(), vm("node-3")),
@@ -180,14 +180,14 @@ fn a_machine_being_deleted_still_exists() {
 }
 
 #[test]
-fn a_power_state_from_earlier_is_not_told() {
+fn an_outdated_power_state_is_not_reported() {
     let mut driver = InventoryDriver::of_all_kinds();
-    let wanted: Vec<_> = (0..10).map(|number| with_id(&host("pool0", number), &instance("pool0", number))).collect();
+    let queries: Vec<_> = (0..10).map(|number| with_id(&host("pool0", number), &instance("pool0", number))).collect();
     driver.fixture.power(&instance("pool0", 3), "deallocated");
-    assert_eq!(power_of(&driver.check_existence(&wanted[3])), Some("deallocated"), "read with its instance view");
+    assert_eq!(power_of(&driver.check_existence(&queries[3])), Some("deallocated"), "read with its instance view");
     driver.fixture.power(&instance("pool0", 3), "running");
     driver.settings.without_instance_view = true;
     driver.pass(Duration::from_secs(60));
-    let sightings = driver.check_existence_all(&wanted, Duration::ZERO);
+    let sightings = driver.check_existence_all(&queries, Duration::ZERO);
     assert!(matches!(&sightings[3], MachineExistence::Found(_)) && power_of(&sightings[3]).is_none(), "{:?}", sightings[3]);
 }

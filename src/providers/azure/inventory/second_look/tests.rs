@@ -24,7 +24,7 @@ fn agrees(driver: &mut InventoryDriver, id: &ResourceId) -> bool {
 }
 
 fn is_silent(seen: &SecondLook, part: &str) -> bool {
-    matches!(seen, SecondLook::Silent(why) if why.contains(part))
+    matches!(seen, SecondLook::Silent(reason) if reason.contains(part))
 }
 
 #[test]
@@ -59,17 +59,17 @@ fn a_404_for_machines_that_are_listed_is_contradicted() {
     driver.fixture.broken = vec![(|read| matches!(read, ArmRead::Machine(_)), ArmErrorClass::NotFound)];
     for id in some().into_iter().filter(|id| id.name().starts_with("node-")) {
         // The group is known not to be empty, so that no list is read yet.
-        let wanted = [with_id("", &id), with_id("", &instance("pool0", 3))];
-        assert_eq!(driver.check_existence_all(&wanted, Duration::ZERO)[0], MachineExistence::Gone, "{id}");
+        let queries = [with_id("", &id), with_id("", &instance("pool0", 3))];
+        assert_eq!(driver.check_existence_all(&queries, Duration::ZERO)[0], MachineExistence::Gone, "{id}");
         let seen = driver.second_look(&with_id("", &id));
-        assert!(matches!(&seen, SecondLook::Contradicts(why) if why.contains(id.as_str())), "{id}: {seen:?}");
+        assert!(matches!(&seen, SecondLook::Contradicts(reason) if reason.contains(id.as_str())), "{id}: {seen:?}");
     }
 }
 
 #[test]
-fn lists_that_lie_as_well_are_given_away_by_what_is_missing() {
+fn incomplete_lists_are_detected_by_the_capacity() {
     let mut driver = InventoryDriver::of_all_kinds();
-    // Gone from ARM's view alone: the scale set is meant to have them.
+    // Missing in ARM's responses only: the capacity of the scale set still includes them.
     some().iter().for_each(|id| driver.fixture.remove(id));
     for id in some().into_iter().filter(|id| !id.name().starts_with("node-")) {
         assert_eq!(driver.check_existence(&with_id("", &id)), MachineExistence::Gone, "{id}");
@@ -84,7 +84,7 @@ fn lists_that_lie_as_well_are_given_away_by_what_is_missing() {
 }
 
 #[test]
-fn a_scale_set_that_does_not_tell_its_capacity_tells_nothing() {
+fn a_scale_set_without_capacity_proves_nothing() {
     for sku in [serde_json::json!(null), serde_json::json!({}), serde_json::json!({"name": "Mix"})] {
         let mut driver = InventoryDriver::of_all_kinds();
         (0..10).for_each(|number| driver.fixture.remove(&instance("pool0", number)));
@@ -92,12 +92,12 @@ fn a_scale_set_that_does_not_tell_its_capacity_tells_nothing() {
         driver.pass(Duration::from_secs(100));
         assert_eq!(driver.check_existence(&with_id("", &instance("pool0", 3))), MachineExistence::Gone, "{sku}");
         let seen = driver.second_look(&with_id("", &instance("pool0", 3)));
-        assert!(is_silent(&seen, "its capacity is not told"), "{sku}: {seen:?}");
+        assert!(is_silent(&seen, "its capacity is not reported"), "{sku}: {seen:?}");
     }
 }
 
 #[test]
-fn lists_that_fail_or_are_older_than_the_404_say_nothing() {
+fn failed_or_outdated_lists_prove_nothing() {
     for class in
         [ArmErrorClass::Forbidden, ArmErrorClass::NotFound, ArmErrorClass::ParentNotFound, ArmErrorClass::MalformedAnswer]
     {
@@ -115,7 +115,7 @@ fn lists_that_fail_or_are_older_than_the_404_say_nothing() {
 }
 
 #[test]
-fn without_a_provider_id_nothing_is_said() {
+fn without_a_provider_id_lists_prove_nothing() {
     assert!(is_silent(&InventoryDriver::of_all_kinds().second_look(&named("node-3")), "provider id"));
     assert!(is_silent(&InventoryDriver::of_all_kinds().second_look(&with_id("", &vm("stranger"))), "not asked"));
 }

@@ -17,7 +17,7 @@ fn of_group() -> ArmRead {
 }
 
 #[test]
-fn an_answer_older_than_what_is_known_changes_nothing() {
+fn an_outdated_response_changes_nothing() {
     let (start, mut snapshot) = (Instant::now(), InventorySnapshot::default());
     let at = |seconds| start + Duration::from_secs(seconds);
     snapshot.observe(machine("a", "new"), at(10));
@@ -46,9 +46,9 @@ fn names_follow_machines() {
 
 #[test]
 fn interfaces_are_kept_while_they_stay_the_same() {
-    let mut world = InventoryArmFixture::default();
-    world.add_uniform("pool", 1);
-    let mut driver = InventoryDriver::new(world, settings(VmType::Vmss, false, true));
+    let mut fixture = InventoryArmFixture::default();
+    fixture.add_uniform("pool", 1);
+    let mut driver = InventoryDriver::new(fixture, settings(VmType::Vmss, false, true));
     let (scope, id) = (ListScope::Uniform(set("pool")), instance("pool", 0));
     driver.send(ArmRead::Machines(scope.clone()));
     driver.send(ArmRead::Interfaces(scope.clone()));
@@ -98,9 +98,9 @@ enum Event {
 }
 
 proptest! {
-    /// Whatever lists say, only a direct answer takes a machine away; names and entries agree.
+    /// Only a direct response removes a machine, whatever lists show; names and entries agree.
     #[test]
-    fn only_direct_answers_remove(events in proptest::collection::vec(prop_oneof![
+    fn only_direct_responses_remove_machines(events in proptest::collection::vec(prop_oneof![
         proptest::collection::vec(0usize..6, 0..6).prop_map(Event::List),
         Just(Event::Fail),
         (0usize..6).prop_map(Event::Single),

@@ -235,7 +235,7 @@ impl InventoryDriver {
         Self { fixture, snapshot: InventorySnapshot::default(), settings, now, requests: 0, reads: Vec::new() }
     }
 
-    /// Two uniform scale sets, a flexible one and machines of their own, ten each, all known for a minute.
+    /// Two uniform scale sets, a flexible one and machines of their own, ten each, all cached for a minute.
     pub(in crate::providers::azure::inventory) fn of_all_kinds() -> Self {
         let mut fixture = InventoryArmFixture::default();
         fixture.add_uniform("pool0", 10);
@@ -269,14 +269,14 @@ impl InventoryDriver {
 
     fn evaluate_all<T>(
         &mut self,
-        questions: &[PendingQuery],
+        pending_queries: &[PendingQuery],
         evaluate_query: fn(&QueryView<'_>) -> QueryEvaluation<T>,
     ) -> Vec<T> {
         for _ in 0..super::MAX_ROUNDS {
             let mut needs: Vec<RequiredRead> = Vec::new();
             let mut results = Vec::new();
-            for question in questions {
-                match evaluate_query(&QueryView { question, snapshot: &self.snapshot, settings: &self.settings }) {
+            for pending_query in pending_queries {
+                match evaluate_query(&QueryView { pending_query, snapshot: &self.snapshot, settings: &self.settings }) {
                     QueryEvaluation::Done(result) => results.push(result),
                     QueryEvaluation::NeedsReads(more) => needs.extend(more),
                 }
@@ -296,19 +296,19 @@ impl InventoryDriver {
         panic!("no answer after {} rounds: {:?}", super::MAX_ROUNDS, self.reads);
     }
 
-    pub(in crate::providers::azure::inventory) fn look_up(
+    pub(in crate::providers::azure::inventory) fn lookup(
         &mut self,
         query: &[MachineQuery],
         freshness: Freshness,
     ) -> Vec<LookupResult> {
         self.pass(Duration::from_micros(1));
-        let question = |query: &MachineQuery| PendingQuery::new(query, &self.settings, self.now, freshness, false);
-        let questions: Vec<_> = query.iter().map(question).collect();
-        self.evaluate_all(&questions, resolve::look_up)
+        let pending_query = |query: &MachineQuery| PendingQuery::new(query, &self.settings, self.now, freshness, false);
+        let pending_queries: Vec<_> = query.iter().map(pending_query).collect();
+        self.evaluate_all(&pending_queries, resolve::lookup)
     }
 
-    pub(in crate::providers::azure::inventory) fn one(&mut self, query: &MachineQuery) -> LookupResult {
-        self.look_up(std::slice::from_ref(query), Freshness::Cached).remove(0)
+    pub(in crate::providers::azure::inventory) fn lookup_one(&mut self, query: &MachineQuery) -> LookupResult {
+        self.lookup(std::slice::from_ref(query), Freshness::Cached).remove(0)
     }
 
     pub(in crate::providers::azure::inventory) fn check_existence_all(
@@ -317,10 +317,10 @@ impl InventoryDriver {
         freshness: Duration,
     ) -> Vec<MachineExistence> {
         self.pass(Duration::from_micros(1));
-        let question =
+        let pending_query =
             |query: &MachineQuery| PendingQuery::new(query, &self.settings, self.now, Freshness::Within(freshness), true);
-        let questions: Vec<_> = query.iter().map(question).collect();
-        self.evaluate_all(&questions, existence::check_existence)
+        let pending_queries: Vec<_> = query.iter().map(pending_query).collect();
+        self.evaluate_all(&pending_queries, existence::check_existence)
     }
 
     pub(in crate::providers::azure::inventory) fn check_existence(&mut self, query: &MachineQuery) -> MachineExistence {
@@ -330,8 +330,8 @@ impl InventoryDriver {
     pub(in crate::providers::azure::inventory) fn second_look(&mut self, query: &MachineQuery) -> SecondLook {
         self.pass(Duration::from_micros(1));
         let freshness = Freshness::Within(Duration::from_secs(60));
-        let question = PendingQuery::new(query, &self.settings, self.now, freshness, false);
-        self.evaluate_all(&[PendingQuery { second_look: true, ..question }], second_look::evaluate).remove(0)
+        let pending_query = PendingQuery::new(query, &self.settings, self.now, freshness, false);
+        self.evaluate_all(&[PendingQuery { second_look: true, ..pending_query }], second_look::evaluate).remove(0)
     }
 
     pub(in crate::providers::azure::inventory) fn warm(&mut self) {

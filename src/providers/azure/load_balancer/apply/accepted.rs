@@ -1,20 +1,21 @@
-//! What ARM answers when it accepts the write of a load balancer, and whether that spares a read. Pure.
+//! ARM's response to an accepted write of a load balancer, and the decision whether it replaces a read. Pure.
 //!
-//! In: the document that was sent, and ARM's answer before the operation has ended. Out: whether the answer tells all that a read after the
-//! operation would, but for the etag. A load balancer has two kilobytes for each Service, so that reading it after each write is most of
-//! what many Services receive; the etag is needed only for the next write, which reads first.
+//! In: the document that was sent, and ARM's response before the operation has ended. Out: whether the response has all that
+//! a read after the operation would show, except for the etag. A load balancer has two kilobytes per Service, so reads after
+//! each write would be most of the data that a large cluster receives. Only the next write needs the etag, and it reads
+//! first.
 
 use crate::providers::azure::model::{
     api, body,
     network::{ArmLoadBalancer, FrontendIpConfiguration},
 };
 
-/// Whether `answer` has all parts that were `sent`, and the addresses that ARM gives to private front ends.
+/// Returns `true` if `answer` has all parts that were `sent`, and the addresses that ARM assigns to private frontends.
 pub(super) fn is_whole(sent: &ArmLoadBalancer, answer: &ArmLoadBalancer) -> bool {
     parts(sent) == parts(answer) && frontends(answer).iter().all(has_address)
 }
 
-/// Whether a write of one would say the same as a write of the other.
+/// Returns `true` if writes of the two documents would have the same body.
 pub(super) fn says_the_same(one: &ArmLoadBalancer, other: &ArmLoadBalancer) -> bool {
     let said = |document: &ArmLoadBalancer| body::of(&api::LOAD_BALANCERS, document).ok();
     said(one).is_some_and(|one| said(other) == Some(one))
@@ -25,7 +26,7 @@ fn frontends(document: &ArmLoadBalancer) -> &[FrontendIpConfiguration] {
     properties.and_then(|properties| properties.frontend_ip_configurations.as_deref()).unwrap_or_default()
 }
 
-/// How many front ends, rules, probes and pools there are.
+/// Returns the numbers of frontends, rules, probes and pools.
 fn parts(document: &ArmLoadBalancer) -> [usize; 4] {
     let Some(properties) = &document.properties else { return [0; 4] };
     let of = |rules: &Option<Vec<_>>| rules.as_ref().map_or(0, Vec::len);
@@ -37,7 +38,8 @@ fn parts(document: &ArmLoadBalancer) -> [usize; 4] {
     ]
 }
 
-/// A public front end has its address from its public IP, which was there before.
+/// Returns `true` if the frontend's address is known. A public frontend has the address of its public IP, which existed
+/// before.
 fn has_address(frontend: &FrontendIpConfiguration) -> bool {
     let Some(properties) = &frontend.properties else { return false };
     let has_text = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());

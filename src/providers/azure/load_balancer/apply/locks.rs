@@ -1,5 +1,3 @@
-//! One lock for each document.
-
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
@@ -10,10 +8,10 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::providers::azure::model::ResourceId;
 
-/// So many entries are never tidied.
+/// Number of entries below which the table is not pruned.
 const PRUNE_MINIMUM: usize = 64;
 
-/// Locks by id. Those that nobody holds or waits for are forgotten now and then.
+/// Locks by id. Locks without a holder or waiter are pruned when the table has doubled.
 #[derive(Default)]
 pub(super) struct DocumentLocks {
     table: Mutex<LockTable>,
@@ -26,7 +24,7 @@ struct LockTable {
 }
 
 impl DocumentLocks {
-    /// Waits until nobody else holds the lock of `id`; those who wait get it in order.
+    /// Waits for the lock of `id`. Waiters acquire it in order.
     pub(super) async fn lock(&self, id: &ResourceId) -> OwnedMutexGuard<()> {
         self.entry(id).lock_owned().await
     }

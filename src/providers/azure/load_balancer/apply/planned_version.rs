@@ -1,4 +1,4 @@
-//! Whether a document may be written as it was planned. Pure.
+//! Decision whether a document may be written as planned. Pure.
 
 use crate::providers::azure::{
     arm::Precondition,
@@ -6,27 +6,27 @@ use crate::providers::azure::{
     model::network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
 };
 
-/// What to do with a planned write.
+/// Decision about a planned write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteDecision {
     Send,
-    /// Read the document first: its etag is an old one, but the rest should be as planned on.
+    /// Read the document first: its etag is outdated, but the rest should be as planned.
     ReadFirst,
-    /// Do not send it, for this reason.
+    /// Do not send the write, for this reason.
     Refuse(&'static str),
 }
 
-/// What a write was planned on.
+/// Version of the document that a write was planned on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlannedVersion<'a> {
-    /// There was no such document.
+    /// The document did not exist.
     Absent,
-    /// A document of this version; `None`: it came without an etag.
+    /// The document had this etag; `None`: ARM sent it without an etag.
     Version(Option<&'a str>),
 }
 
 impl<'a> PlannedVersion<'a> {
-    /// That of a document with this id and etag: what ARM sent has an id.
+    /// Returns the version of a document with this id and etag. A document from ARM has an id.
     pub(super) fn of(id: Option<&str>, etag: Option<&'a str>) -> Self {
         let etag = etag.filter(|etag| !etag.is_empty());
         if id.is_none() && etag.is_none() { PlannedVersion::Absent } else { PlannedVersion::Version(etag) }
@@ -39,7 +39,7 @@ impl<'a> PlannedVersion<'a> {
         }
     }
 
-    /// Returns what ARM must require for the write of a document that has this etag by now.
+    /// Returns the condition for the write of a document that now has this etag.
     pub(super) fn precondition_with(self, etag: Option<&str>) -> Precondition<'_> {
         match self {
             PlannedVersion::Absent => Precondition::Absent,
@@ -48,7 +48,8 @@ impl<'a> PlannedVersion<'a> {
     }
 }
 
-/// Judges a write that was planned on `planned`. A document without an etag is read by itself first, since nothing else guards it.
+/// Decides about a write that was planned on `planned`. A document without an etag is read first, because no condition
+/// guards it.
 pub(super) fn decide(planned: PlannedVersion<'_>, known: &CachedVersion) -> WriteDecision {
     let known_etag = known.etag.as_ref().map(|etag| etag.as_deref().filter(|etag| !etag.is_empty()));
     match (known_etag, planned) {
@@ -64,7 +65,8 @@ pub(super) fn decide(planned: PlannedVersion<'_>, known: &CachedVersion) -> Writ
     }
 }
 
-/// Whether a public IP is as it was in everything that decides about it. What it is attached to is the load balancers' matter.
+/// Returns `true` if a public IP is unchanged in everything that decides about it. Its attachment is the load balancers'
+/// concern.
 pub(super) fn same_public_ip(before: &PublicIpAddress, now: &PublicIpAddress) -> bool {
     let bare = |document: &PublicIpAddress| {
         let mut document = PublicIpAddress { id: None, etag: None, ..document.clone() };
@@ -76,7 +78,7 @@ pub(super) fn same_public_ip(before: &PublicIpAddress, now: &PublicIpAddress) ->
     bare(before) == bare(now)
 }
 
-/// Whether a load balancer is as it was in everything but the members of its pools.
+/// Returns `true` if a load balancer is unchanged except for the members of its pools.
 pub(super) fn same_load_balancer(before: &ArmLoadBalancer, now: &ArmLoadBalancer) -> bool {
     comparable(before) == comparable(now)
 }
@@ -95,7 +97,7 @@ fn comparable(document: &ArmLoadBalancer) -> serde_json::Value {
     value
 }
 
-/// Parts have etags and states of their own.
+/// Removes etags and states, which parts of a document also have.
 fn strip(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -168,7 +170,8 @@ mod tests {
         let document = |members: &str, rule: &str, etag: &str| -> ArmLoadBalancer {
             let pool = json!({"name": "p", "etag": etag, "properties": {"backendIPConfigurations": [{"id": members}]}});
             let rules = json!([{"name": rule, "etag": etag, "properties": {"provisioningState": etag}}]);
-            let properties = json!({"backendAddressPools": [pool], "loadBalancingRules": rules});
+            let nat = json!([{"name": "n", "etag": etag, "properties": {"provisioningState": etag}}]);
+            let properties = json!({"backendAddressPools": [pool], "loadBalancingRules": rules, "inboundNatRules": nat});
             serde_json::from_value(json!({"id": "/a", "etag": etag, "properties": properties})).unwrap()
         };
         assert!(same_load_balancer(&document("/m", "r", "1"), &document("/n", "r", "2")));

@@ -1,7 +1,8 @@
 //! Writes of private link services, of their connections, and of the policies of their subnets.
 //!
-//! A private link service gives its load balancer another version: what is known of that is doubtful afterwards. A subnet is a document
-//! that others write as well (route tables, security groups), so it is read a moment before and written on that version.
+//! A write of a private link service changes the version of its load balancer, so the cached load balancer is invalidated.
+//! Other components also write subnets (route tables, security groups), so a subnet is read directly before its write, which
+//! is conditional on that version.
 
 use super::{NetworkWriter, PlannedVersion, conflict};
 use crate::providers::azure::{
@@ -14,13 +15,14 @@ use crate::providers::azure::{
     planner::load_balancer::desired::private_links::{PrivateLinkChange, PrivateLinkDeletion, SubnetPolicyChange},
 };
 
-/// How often a subnet is read and written again because somebody else has written it.
+/// Largest number of repetitions after another writer has changed the subnet.
 const MAX_SUBNET_TRIES: usize = 4;
-/// The list of a private link service's connections.
+/// Path segment of a private link service's connections.
 const CONNECTIONS: &str = "privateEndpointConnections";
 
 impl NetworkWriter {
-    /// Creates or replaces a private link service. While one of its load balancers is being written, Azure would refuse it.
+    /// Creates or replaces a private link service, after writes of its load balancers have ended: during them, Azure would
+    /// refuse it.
     pub async fn put_private_link(&self, change: &PrivateLinkChange, urgency: Urgency) -> ArmResult<()> {
         let (id, document) = (&change.id, &change.document);
         let _turn = self.locks.lock(id).await;
@@ -37,7 +39,8 @@ impl NetworkWriter {
         writing.end_with(written, |error| doubtful(error, id, document))
     }
 
-    /// Deletes the connections of a private link service, one after another, and then itself, if it still is what was planned on.
+    /// Deletes the connections of a private link service, one after another, and then the service itself if it is still as
+    /// planned.
     pub async fn delete_private_link(&self, deletion: &PrivateLinkDeletion, urgency: Urgency) -> ArmResult<()> {
         let id = &deletion.id;
         let _turn = self.locks.lock(id).await;
@@ -66,7 +69,7 @@ impl NetworkWriter {
 
     async fn delete_connection(&self, deletion: &PrivateLinkDeletion, name: &str, urgency: Urgency) -> ArmResult<()> {
         let connection = deletion.id.child(CONNECTIONS, name);
-        // However it ends, it is another version then.
+        // However the deletion ends, the version of the private link service changes.
         let _writing = self.observer.begin_write(NetworkCacheKey::PrivateLink(deletion.id.clone()));
         let client = self.compute.with_urgency(urgency);
         client.delete(&api::PRIVATE_ENDPOINT_CONNECTIONS, &connection, Precondition::Unconditional).await
@@ -76,12 +79,12 @@ impl NetworkWriter {
         self.observer.document::<PrivateLinkService>(id).is_none() && self.observer.cached_version(what).absent
     }
 
-    /// Lets private link services into a subnet: its network policies for them are disabled, and all else stays.
+    /// Allows private link services in a subnet: disables the subnet's network policies for them, and changes nothing else.
     pub async fn open_subnet(&self, change: &SubnetPolicyChange, urgency: Urgency) -> ArmResult<()> {
         let (id, name) = (&change.id, change.id.name());
         let _turn = self.locks.lock(id).await;
         let what = NetworkCacheKey::Subnet(name.to_owned());
-        if self.observer.subnet(name).is_some_and(|subnet| subnet.lets_links_in()) {
+        if self.observer.subnet(name).is_some_and(|subnet| subnet.allows_private_links()) {
             return Ok(());
         }
         let mut tries = 0;
@@ -90,7 +93,7 @@ impl NetworkWriter {
             let Some(mut subnet) = self.observer.subnet(name) else {
                 return Err(conflict(&api::SUBNETS, id, "it does not exist any more"));
             };
-            if subnet.lets_links_in() {
+            if subnet.allows_private_links() {
                 return Ok(());
             }
             subnet.properties.get_or_insert_default().private_link_service_network_policies = Some("Disabled".to_owned());
@@ -109,15 +112,16 @@ impl NetworkWriter {
     }
 }
 
-/// Whether it leads where it led and belongs to whom it belonged.
+/// Returns `true` if both documents have the same frontends and the same tags, and so the same owner.
 fn is_same(known: &PrivateLinkService, planned: &PrivateLinkService) -> bool {
     let frontends = |link: &PrivateLinkService| link.frontends().map(str::to_ascii_lowercase).collect::<Vec<_>>();
     known.tags == planned.tags && frontends(known) == frontends(planned)
 }
 
-/// Returns the documents that a failed write invalidates: none if ARM did not look at it.
+/// Returns the documents that a failed write invalidates: none if ARM refused before it processed the document.
 ///
-/// Otherwise these are the whole group, since another one may be in the way that was not known, and its load balancers.
+/// Otherwise these are the whole group, because another private link service that is not cached may conflict with it, and
+/// the load balancers.
 fn doubtful(error: &ArmError, id: &ResourceId, document: &PrivateLinkService) -> Vec<NetworkCacheKey> {
     let mut keys = observe::invalidated_by(error, &NetworkCacheKey::PrivateLink(id.clone()), Vec::new);
     if !keys.is_empty() {

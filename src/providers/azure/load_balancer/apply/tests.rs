@@ -1,4 +1,4 @@
-//! Reader and writer with the real client on the simulated cloud, requests counted.
+//! Tests of reader and writer with the real client on the simulated cloud; requests are counted.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
 mod accepted;
@@ -55,7 +55,7 @@ impl Cloud {
         self.observer.observe(&NetworkQuery::default(), URGENCY).await.unwrap().0
     }
 
-    /// Requests for ARM since last asked: method, and whether of a list or the kind.
+    /// Returns the requests to ARM since the last call: the method, and "list" or the kind.
     pub(super) fn requests(&self) -> Vec<String> {
         let requests = self.world.azure().requests();
         self.world.azure().clear_requests();
@@ -80,7 +80,7 @@ impl Cloud {
         }
     }
 
-    /// A change of the tags of a public IP that there is, planned now.
+    /// Returns a change of the tags of an existing public IP, planned now.
     fn tagged(&self, name: &str, value: &str) -> PublicIpChange {
         let id = self.id("publicIPAddresses", name);
         let mut document = self.observer.document::<PublicIpAddress>(&id).unwrap();
@@ -97,7 +97,7 @@ impl Cloud {
         self.id("loadBalancers", "kubernetes")
     }
 
-    /// The load balancer with these public IPs, on the version that is known.
+    /// Returns the load balancer with these public IPs, on the cached version.
     fn balancer(&self, public_ips: &[&str]) -> ArmLoadBalancer {
         let frontend = |name: &&str| json!({"name": name, "properties": {"publicIPAddress": {"id": self.id("publicIPAddresses", name)}}});
         let frontends: Vec<Value> = public_ips.iter().map(frontend).collect();
@@ -115,13 +115,13 @@ impl Cloud {
         self.writer.put_load_balancer(&self.lb(), &self.balancer(public_ips), URGENCY).await
     }
 
-    /// Deletes the load balancer as it is known now.
+    /// Deletes the load balancer on the cached version.
     async fn delete_balancer(&self) -> ArmResult<()> {
         let planned = self.observer.document::<ArmLoadBalancer>(&self.lb()).unwrap_or_default();
         self.writer.delete_load_balancer(&self.lb(), &planned, URGENCY).await
     }
 
-    /// Public IP `a` at load balancer `kubernetes`.
+    /// Creates public IP `a` at load balancer `kubernetes`.
     async fn served() -> Self {
         let cloud = cloud();
         cloud.look().await;
@@ -131,18 +131,18 @@ impl Cloud {
         cloud
     }
 
-    /// Somebody else changes a document.
+    /// Changes a document as another writer.
     fn meddle(&self, id: &ResourceId) {
         assert!(self.world.azure().change_document(id.as_str(), |body| body["tags"] = json!({"by": "other"})));
     }
 
-    /// What is known is what ARM has, as a process sees it that has just started.
+    /// Checks that the cache equals ARM's state, as a new process reads it.
     async fn check(&self) {
         let known = self.look().await;
         let (client, world) = (self.writer.client.clone(), self.world.clone());
         let started = Self::of(client, world, Arc::clone(&self.settings), Clock::System);
         let mut fresh = (*started.look().await).clone();
-        // Etags that are known to be stale are left as they were.
+        // Etags that are known to be stale keep their old values.
         for (fresh, known) in fresh.public_ips.iter_mut().zip(&known.public_ips) {
             fresh.etag.clone_from(&known.etag);
         }

@@ -1,7 +1,7 @@
-//! Writes pools that list addresses, and has ARM migrate pools to addresses.
+//! Writes of pools that list addresses, and migrations of pools to addresses by ARM.
 //!
-//! In: changes of a [`PoolPlan`]. Out: pools written through the [`PoolWriter`]. Pools of one load balancer are written one after the
-//! other, since ARM takes one write of it at a time.
+//! In: changes of a [`PoolPlan`]. Out: pools written through the [`PoolWriter`]. Pools of one load balancer are written
+//! sequentially, because ARM accepts only one write of a load balancer at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,24 +28,25 @@ use crate::providers::azure::{
 #[cfg(feature = "sandbox")]
 use crate::{cloud_provider::WritePlan, providers::azure::planner::load_balancer::plan::writes};
 
-/// How often a pool is read and written when somebody else writes it as well.
+/// Largest number of attempts to read and write a pool while another writer changes it, too.
 const TRIES: usize = 4;
-/// How often a pool that ARM migrates is looked at, and for how long.
+/// Interval at which a pool that ARM migrates is read, and the longest wait for the migration.
 const POLL: Duration = Duration::from_secs(5);
 const MIGRATION: Duration = Duration::from_secs(600);
 
-/// Writes pools. Whoever implements it notes that their load balancers have changed.
+/// Writer of pools. An implementation records that the load balancers of the pools have changed.
 #[async_trait]
 pub trait PoolWriter: Send + Sync {
-    /// Replaces the pool with this id, without a precondition. `false`: the pool has gone, and nothing was written.
+    /// Replaces the pool with this id, without a precondition. Returns `false` if the pool no longer exists; nothing was
+    /// written then.
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<bool>;
-    /// Has ARM turn interfaces into addresses in pools (by name) of one load balancer: `POST migrateToIpBased`.
+    /// Makes ARM replace interfaces with addresses in the named pools of one load balancer: `POST migrateToIpBased`.
     async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()>;
 }
 
-/// Writes pools, one load balancer beside the other.
+/// Execution of planned changes of pools; load balancers are written concurrently.
 pub(super) struct PoolUpdater<'a> {
-    /// Where pools are read from after somebody else has written them.
+    /// Client that reads a pool again after another writer has changed it.
     pub(super) network: ArmClient,
     pub(super) writer: &'a dyn PoolWriter,
     pub(super) settings: &'a LoadBalancerSettings,
@@ -54,7 +55,7 @@ pub(super) struct PoolUpdater<'a> {
 }
 
 impl PoolUpdater<'_> {
-    /// Sends changes of pools.
+    /// Sends the changes of pools, and reports the end of each.
     pub(super) async fn write(&self, changes: &[PoolChange], ends: &PoolWriteEnds) {
         let mut groups: BTreeMap<Option<ResourceId>, Vec<&PoolChange>> = BTreeMap::new();
         changes.iter().for_each(|change| groups.entry(change.id.parent()).or_default().push(change));
@@ -84,7 +85,7 @@ impl PoolUpdater<'_> {
                 Ok(false) => return,
                 Ok(true) => {
                     outcome.summary.pools += 1;
-                    change.iter().for_each(|change| info!(change = %PlannedChange::Pool(change), "wrote back-end pool"));
+                    change.iter().for_each(|change| info!(change = %PlannedChange::Pool(change), "wrote backend pool"));
                     return;
                 }
                 Err(error) => error,
@@ -94,14 +95,14 @@ impl PoolUpdater<'_> {
             }
             match self.planned_again(id).await {
                 Ok(newer) => change = newer,
-                // It is gone, and the load balancer that its members were for with it.
+                // The pool was deleted together with the load balancer that its members were for.
                 Err(error) if error.class == ArmErrorClass::NotFound => return,
                 Err(error) => return outcome.fail_at(name(id), error, id.parent(), Some(id)),
             }
         }
     }
 
-    /// The change of a pool as it is now; `None`: nothing has to change.
+    /// Returns the change of a pool as it now is in ARM; `None` if the pool needs no change.
     async fn planned_again(&self, id: &ResourceId) -> ArmResult<Option<PoolChange>> {
         let document = read(&self.network, id).await?;
         let change = self.plan.of_pool(id, &document, self.settings);
@@ -112,8 +113,8 @@ impl PoolUpdater<'_> {
         Ok(change)
     }
 
-    /// Has ARM migrate pools, one load balancer after the other; traffic goes on meanwhile. Pools for which that failed are added to
-    /// `failed`.
+    /// Makes ARM migrate pools, one load balancer after the other; traffic continues meanwhile. Adds pools whose migration
+    /// failed to `failed`.
     pub(super) async fn migrate(&self, changes: &[PoolChange], failed: &mut BTreeSet<ResourceId>, ends: &PoolWriteEnds) {
         let mut migrated = Vec::new();
         for change in changes {
@@ -137,7 +138,7 @@ impl PoolUpdater<'_> {
         join_all(waits).await;
     }
 
-    /// Waits until ARM has as many addresses in the pool as interfaces listed it.
+    /// Waits until the pool has at least as many addresses as interfaces were its members.
     async fn wait_for_migration(&self, pool: &ResourceId) {
         let (members, until) = (self.plan.members_of(pool), Instant::now() + MIGRATION);
         while Instant::now() < until {
@@ -147,7 +148,7 @@ impl PoolUpdater<'_> {
             }
             sleep(POLL).await;
         }
-        warn!(%pool, "back-end pool incomplete after its migration");
+        warn!(%pool, "backend pool incomplete after its migration");
     }
 }
 

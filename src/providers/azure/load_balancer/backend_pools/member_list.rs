@@ -1,7 +1,7 @@
-//! The instances of a scale set as one list shows them, where that is cheaper than to read each.
+//! List of the instances of a scale set, where one list is cheaper than a read of each instance.
 //!
-//! In: a scale set, the instances that are about to be written, how many the set has. Out: their documents, to be written on the version
-//! that the list shows. What the list lacks, or shows without a version, is read by itself.
+//! In: a scale set, the instances to write, the number of instances of the set. Out: their documents, to be written on the
+//! version in the list. Instances that the list lacks, or shows without a version, are read individually.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,34 +16,38 @@ use crate::providers::azure::{
     model::{ResourceId, api, compute::VirtualMachineScaleSetVm},
 };
 
-/// Instances on a page of the list, as far as is known.
+/// Number of instances on a page of the list, as observed.
 const PAGE: usize = 100;
-/// How many instances a scale set is taken to have of which nothing is known.
+/// Assumed number of instances of a scale set that is not cached.
 const UNKNOWN_SIZE: usize = 1000;
 pub(super) const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
 
-/// How long a list tells whether a machine is off: writes of a large scale set take half an hour.
+/// Time in which the power states in a list are trusted: writes of a large scale set take half an hour.
 const POWER_STATE_TTL: Duration = Duration::from_secs(60);
 
-/// The document of an instance, and when a list has shown it.
+/// Document of an instance, with the time when a list showed it.
 pub(super) struct ListedInstance {
     document: VirtualMachineScaleSetVm,
     listed: Instant,
 }
 
 impl ListedInstance {
-    /// The document, unless it has to be read again. Its version does not tell whether the machine has been switched on or off since.
+    /// Returns the document, unless it must be read again for the power state. A version does not show that a machine was
+    /// switched on or off.
     pub(super) fn current(self, needs_power_state: bool) -> Option<VirtualMachineScaleSetVm> {
         (!needs_power_state || self.listed.elapsed() <= POWER_STATE_TTL).then_some(self.document)
     }
 }
 
-/// Whether the pages of the list are fewer than the instances. Compute counts them apart: reads of an instance by instance.
+/// Returns `true` if the list has fewer pages than there are instances to read.
+///
+/// Compute counts list requests and reads of single instances separately.
 fn list_pays(instances: usize, size: Option<usize>) -> bool {
     instances > size.unwrap_or(UNKNOWN_SIZE).div_ceil(PAGE).max(1)
 }
 
-/// The documents of `wanted`, by key, as far as a list is worth it and shows them.
+/// Returns the documents of the instances `wanted` by key, as far as the list shows them; none if reads of each instance are
+/// cheaper.
 pub(super) async fn listed_instances(
     arm: &ArmClient,
     set: &ResourceId,

@@ -1,7 +1,7 @@
-//! Writes instances of uniform scale sets and network interfaces of other machines.
+//! Writes of instances of uniform scale sets, and of network interfaces of other machines.
 //!
-//! In: changes of a plan. Out: documents written, many at once. What one of them answers holds up none of the others.
-//! Each is read before it is written, or many with one list; the planner computes the body.
+//! In: changes of a plan. Out: documents written, many concurrently. An error of one document does not delay the others.
+//! Each document is read before it is written, or many are read with one list. The planner computes the body.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -34,27 +34,27 @@ use crate::providers::azure::{
     },
 };
 
-/// Instances of one scale set, or interfaces, written at once.
+/// Number of instances of one scale set, or of interfaces, that are written concurrently.
 const AT_ONCE: usize = 10;
-/// How often a document is read and written when somebody else writes it as well.
+/// Largest number of attempts to read and write a document while another writer changes it, too.
 const TRIES: usize = 4;
 
-/// See the module.
+/// Writer of the pool members of machines.
 pub(super) struct PoolMemberWriter {
     inventory: Arc<Inventory>,
     memory: Arc<Mutex<PoolMemory>>,
 }
 
-/// What is known of a scale set whose instances are written.
+/// Cached facts about a scale set whose instances are written.
 #[derive(Default)]
 pub(super) struct ScaleSetFacts {
-    /// How many instances are written at once; `None`: as many as usual.
+    /// Number of instances to write concurrently; `None`: `AT_ONCE`.
     pub(super) at_once: Option<usize>,
-    /// How many it has.
+    /// Number of instances of the scale set; `None`: it is not cached.
     pub(super) instances: Option<usize>,
 }
 
-/// Why a machine is left alone.
+/// Reason why a machine is not written.
 enum MachineSkipReason {
     Skip(MembershipSkipReason),
     Gone,
@@ -76,7 +76,7 @@ impl PoolMemberWriter {
         Self { inventory, memory }
     }
 
-    /// Sends changes of members. `facts`: of scale sets.
+    /// Sends changes of members. `facts` returns the cached facts about a scale set.
     pub(super) async fn write(
         &self,
         arm: &ArmClient,
@@ -97,7 +97,7 @@ impl PoolMemberWriter {
         join_all(groups).await;
     }
 
-    /// The instances of one scale set, or all interfaces.
+    /// Writes the instances of one scale set, or all interfaces if `set` is `None`.
     async fn write_group(
         &self,
         arm: &ArmClient,
@@ -121,7 +121,7 @@ impl PoolMemberWriter {
         futures::stream::iter(writes).buffer_unordered(facts.at_once.unwrap_or(AT_ONCE)).collect::<()>().await;
     }
 
-    /// `listed`: the document of an instance, as a list has it.
+    /// Writes one machine, with retries after conflicts. `listed` is the instance's document if a list has shown it.
     async fn write_one(
         &self,
         arm: &ArmClient,
@@ -136,7 +136,7 @@ impl PoolMemberWriter {
             match self.attempt(arm, update, listed.take(), &mut outcome).await {
                 Ok(None) => {
                     outcome.summary.machines += 1;
-                    info!(change = %PlannedChange::Pool(change), "changed back-end pools of a machine");
+                    info!(change = %PlannedChange::Pool(change), "changed backend pools of a machine");
                     break;
                 }
                 Ok(Some(reason)) => {
@@ -160,7 +160,8 @@ impl PoolMemberWriter {
         if update.leave_reason == LeaveReason::Orphan { defer_failures(outcome) } else { outcome }
     }
 
-    /// What ARM may have taken without carrying it out is written again as it then reads.
+    /// Records a failed write, because ARM may have stored the document without carrying it out. The next plan then writes
+    /// the machine again, unchanged.
     fn note_failure(&self, update: &PoolMemberUpdate, result: &ArmResult<Option<MachineSkipReason>>) {
         let (key, mut memory) = (update.resource.key(), self.memory.lock());
         match result {
@@ -172,7 +173,7 @@ impl PoolMemberWriter {
         }
     }
 
-    /// Returns how long a machine that is left alone is not read again.
+    /// Returns how long a machine that was not written is not read again.
     fn pause_of(&self, reason: &MachineSkipReason) -> Duration {
         let settings = &self.inventory.settings;
         match reason {
@@ -185,7 +186,7 @@ impl PoolMemberWriter {
         }
     }
 
-    /// Reads one document unless it is `listed`, and writes it. Returns why it was not written.
+    /// Reads one document unless it is `listed`, and writes it. Returns the reason if it was not written.
     async fn attempt(
         &self,
         arm: &ArmClient,
@@ -210,7 +211,8 @@ impl PoolMemberWriter {
     }
 }
 
-/// What is in a pool already, and is not known to be, shows that the load balancer is known as it was before.
+/// Converts the reason. A machine that already is in its pool although the cache says otherwise shows that the cached load
+/// balancer is outdated.
 fn skipped(skip: MembershipSkipReason, patch: &PoolMembershipPatch, outcome: &mut PoolSyncOutcome) -> MachineSkipReason {
     if skip == MembershipSkipReason::Unchanged {
         outcome.mark_outdated(patch);
@@ -218,10 +220,10 @@ fn skipped(skip: MembershipSkipReason, patch: &PoolMembershipPatch, outcome: &mu
     MachineSkipReason::Skip(skip)
 }
 
-/// What fails of a machine without a Node is tried again later, and keeps no Service waiting.
+/// Defers the failures of a machine without a Node: the write is retried later, and no Service waits for it.
 fn defer_failures(mut outcome: PoolSyncOutcome) -> PoolSyncOutcome {
     for failure in std::mem::take(&mut outcome.failures) {
-        warn!(machine = failure.what, error = %failure.error, "cannot remove a machine without a node from its back-end pools yet");
+        warn!(machine = failure.what, error = %failure.error, "cannot remove a machine without a node from its backend pools yet");
         outcome.pause = failure.arm().map(pause_after);
         outcome.deferred = true;
     }

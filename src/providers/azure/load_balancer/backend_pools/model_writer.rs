@@ -1,7 +1,7 @@
-//! The models of scale sets: what was last seen of them, and writing which pools they list.
+//! Models of scale sets: the cached models, and writes of the pools that they list.
 //!
-//! In: changes of a plan. Out: models written. One list of the cluster's scale sets stands for as long as `vmssCacheTTLInSeconds` says;
-//! a model is read again before it is written unless the plan's reads have just listed it.
+//! In: changes of a plan. Out: models written. A list of the cluster's scale sets is valid for `vmssCacheTTLInSeconds`. A
+//! model is read again before it is written, unless the plan's reads have just listed it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,14 +23,15 @@ use crate::providers::azure::{
     },
 };
 
-/// A set with this tag, of whatever value, takes as many writes of instances at once as the configuration says.
+/// Tag of a scale set that accepts as many concurrent writes of instances as the configuration says. The value of the tag is
+/// ignored.
 const COORDINATED: &str = "aks-managed-coordination";
-/// Scale sets written at once.
+/// Number of scale sets that are written concurrently.
 const AT_ONCE: usize = 10;
-/// How often a model is read and written when somebody else writes it as well.
+/// Largest number of attempts to read and write a model while another writer changes it, too.
 const TRIES: usize = 4;
 
-/// See the module.
+/// Writer of scale-set models, with its cache of models.
 pub(super) struct ScaleSetModelWriter {
     group: ResourceId,
     ttl: Duration,
@@ -41,18 +42,18 @@ pub(super) struct ScaleSetModelWriter {
 #[derive(Default)]
 struct ScaleSetModelCache {
     listed_at: Option<Instant>,
-    /// How often our writes have changed `sets`: a list that was begun before may lack them.
+    /// Number of changes that our writes have made to `sets`: a list that began before a change may lack it.
     changes: u64,
     sets: BTreeMap<ResourceId, Arc<VirtualMachineScaleSet>>,
 }
 
 impl ScaleSetModelWriter {
-    /// Nothing is read yet. `group`: the cluster's.
+    /// Creates a writer with an empty cache. `group` is the cluster's resource group.
     pub(super) fn new(group: ResourceId, ttl: Duration, memory: Arc<Mutex<PoolMemory>>) -> Self {
         Self { group, ttl, cache: Mutex::default(), memory }
     }
 
-    /// The group whose scale sets are written.
+    /// Returns the resource group whose scale sets are written.
     pub(super) fn group(&self) -> &ResourceId {
         &self.group
     }
@@ -85,23 +86,23 @@ impl ScaleSetModelWriter {
         self.set_failed(set, false);
     }
 
-    /// Whether this set takes as many writes of instances at once as the configuration says.
+    /// Returns `true` if this scale set accepts as many concurrent writes of instances as the configuration says.
     pub(super) fn is_coordinated(&self, set: &ResourceId) -> bool {
         let tags = |document: Arc<VirtualMachineScaleSet>| document.tags.clone();
         self.known(set).and_then(tags).is_some_and(|tags| tags.contains_key(COORDINATED))
     }
 
-    /// How many instances a set had when it was last seen.
+    /// Returns the cached number of instances of a scale set.
     pub(super) fn capacity(&self, set: &ResourceId) -> Option<usize> {
         usize::try_from(self.known(set)?.sku.as_ref()?.capacity?).ok()
     }
 
-    /// The next plan lists the scale sets anew.
+    /// Makes the next plan list the scale sets again.
     pub(super) fn expire(&self) {
         self.cache.lock().listed_at = None;
     }
 
-    /// The scale sets of the group, listed anew when the last list is too old.
+    /// Returns the scale sets of the group, and lists them again if the last list is too old.
     pub(super) async fn models(&self, arm: &ArmClient) -> ArmResult<ScaleSetModels> {
         let (started, changes) = (Instant::now(), self.cache.lock().changes);
         if self.cache.lock().listed_at.is_none_or(|listed| started.saturating_duration_since(listed) >= self.ttl) {
@@ -117,7 +118,7 @@ impl ScaleSetModelWriter {
         Ok(self.cache.lock().sets.iter().map(|(id, set)| (id.clone(), Arc::clone(set))).collect())
     }
 
-    /// Sends changes of models. What was listed after `started` is fresh enough to write on.
+    /// Sends changes of models. A model that was listed after `started` is written without another read.
     pub(super) async fn write(&self, arm: &ArmClient, changes: &[PoolChange], started: Instant, ends: &PoolWriteEnds) {
         let is_fresh = self.cache.lock().listed_at.is_some_and(|listed| listed >= started);
         let writes = changes.iter().filter_map(|change| {
@@ -129,7 +130,7 @@ impl ScaleSetModelWriter {
         futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 
-    /// `listed`: the model as it has just been listed.
+    /// Writes one model. `listed` is the model if it has just been listed.
     async fn write_one(
         &self,
         arm: &ArmClient,
@@ -164,7 +165,7 @@ impl ScaleSetModelWriter {
         outcome
     }
 
-    /// Returns whether the model was written.
+    /// Attempts one write. Returns `true` if the model was written.
     async fn attempt(
         &self,
         arm: &ArmClient,
@@ -173,7 +174,7 @@ impl ScaleSetModelWriter {
         listed: Option<Arc<VirtualMachineScaleSet>>,
         outcome: &mut PoolSyncOutcome,
     ) -> Result<bool, ArmError> {
-        // Without a version nothing would show that it has changed since.
+        // Without a version, a concurrent change would not be detected.
         let is_versioned = |body: VirtualMachineScaleSet| body.etag.is_some_and(|etag| !etag.is_empty());
         let document = match listed.filter(|model| node_ip_configuration::model(model, patch).is_ok_and(is_versioned)) {
             Some(listed) => Arc::unwrap_or_clone(listed),

@@ -1,4 +1,4 @@
-//! What became of a round: what was written, what failed, and the caller's next move. Pure.
+//! Results of a round of writes: counts, failures, and the caller's reaction. Pure.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -13,49 +13,48 @@ use crate::{
     providers::azure::model::{ArmError, ArmErrorClass, LookupError, ResourceId},
 };
 
-/// How many failures an error tells of by name.
+/// Number of failures that an error names.
 const NAMED: usize = 3;
-/// Pauses after a refused write and after any other failed one.
+/// Pauses after a write that ARM refused and after a write that failed for another reason.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
-/// What was written.
+/// Counts of written documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolSyncSummary {
-    /// Scale-set models.
+    /// Number of written scale-set models.
     pub models: usize,
-    /// Instances and network interfaces.
+    /// Number of written instances and network interfaces.
     pub machines: usize,
-    /// Pools.
+    /// Number of written pools.
     pub pools: usize,
     /// Load balancers whose documents (`etag`, `backendIPConfigurations`, addresses) are outdated, also by writes that failed.
     pub load_balancers: BTreeSet<ResourceId>,
 }
 
-/// One machine, scale set or pool that could not be brought to where it belongs.
+/// Failure of the write of one machine, scale set or pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSyncFailure {
-    /// Which one, for people.
+    /// Name of the machine, scale set or pool, for people.
     pub what: String,
-    /// Why.
     pub error: LookupError,
-    /// Load balancers whose pools it is about; none: any of them.
+    /// Load balancers whose pools the failure concerns; empty: any load balancer.
     pub load_balancers: BTreeSet<ResourceId>,
-    /// The pool that could not be written, if it is about one.
+    /// Pool that could not be written, if the failure concerns a single pool.
     pub pool: Option<ResourceId>,
 }
 
-/// Something could not be written; everything else was.
+/// Error of a round in which some writes failed; all other writes were made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSyncError {
-    /// What was written all the same.
+    /// Counts of the writes that succeeded.
     pub summary: PoolSyncSummary,
-    /// What was not; never empty.
+    /// Failed writes; never empty.
     pub failures: Vec<PoolSyncFailure>,
 }
 
 impl PoolSyncFailure {
-    /// Returns the failure of a change.
+    /// Returns the failure of a change. Only the failure of a pool is limited to its load balancer.
     pub fn of(change: &PoolChange, error: &ArmError) -> Self {
         let pool = matches!(change.kind, PoolChangeKind::Pool(_)).then(|| change.id.clone());
         let load_balancers = pool.iter().filter_map(ResourceId::parent).collect();
@@ -70,21 +69,21 @@ impl PoolSyncFailure {
         }
     }
 
-    /// Whether pools of this load balancer may lack what was to be written.
+    /// Returns `true` if pools of this load balancer may lack the planned members.
     pub fn concerns(&self, load_balancer: &ResourceId) -> bool {
         self.load_balancers.is_empty() || self.load_balancers.contains(load_balancer)
     }
 }
 
 impl PoolSyncError {
-    /// Nothing was written, since nothing could be planned.
+    /// Returns the error of a round that wrote nothing because no plan could be made.
     pub fn unplanned(error: &CloudError) -> Self {
         let (error, load_balancers) = (LookupError::NotListed(error.to_string()), BTreeSet::new());
         let failure = PoolSyncFailure { what: "plan".to_owned(), error, load_balancers, pool: None };
         Self { summary: PoolSyncSummary::default(), failures: vec![failure] }
     }
 
-    /// Whether pools of this load balancer may lack what was to be written.
+    /// Returns `true` if pools of this load balancer may lack the planned members.
     pub fn concerns(&self, load_balancer: &ResourceId) -> bool {
         self.failures.iter().any(|failure| failure.concerns(load_balancer))
     }
@@ -95,13 +94,13 @@ impl PoolSyncError {
 pub struct PoolSyncOutcome {
     pub summary: PoolSyncSummary,
     pub failures: Vec<PoolSyncFailure>,
-    /// Whether a machine was left alone in a state that passes.
+    /// Whether a machine was skipped in a temporary state, so that the caller must retry.
     pub deferred: bool,
-    /// How long a document is not written again although nothing failed.
+    /// Time in which a document is not written again although no write failed.
     pub(super) pause: Option<Duration>,
 }
 
-/// The end of the write of one document.
+/// Result of the write of one document.
 #[derive(Debug)]
 pub struct PoolWriteEnd {
     pub id: ResourceId,
@@ -109,24 +108,25 @@ pub struct PoolWriteEnd {
 }
 
 impl PoolWriteEnd {
-    /// Returns how long the document is not written again, and why it failed, if it did.
+    /// Returns how long the document is not written again, with ARM's error if the write failed.
     pub(super) fn pause(&self) -> Option<(Duration, Option<ArmError>)> {
         let error = self.outcome.failures.first().and_then(PoolSyncFailure::arm);
         error.map(|error| (pause_after(error), Some(error.clone()))).or(self.outcome.pause.map(|pause| (pause, None)))
     }
 }
 
-/// Reports ends of writes.
+/// Channel that receives the end of each write.
 pub struct PoolWriteEnds(pub UnboundedSender<PoolWriteEnd>);
 
 impl PoolWriteEnds {
-    /// Reports the end of a write. Without a receiver, no caller waits.
+    /// Reports the end of a write. Without a receiver, no caller waits, and the report is dropped.
     pub(super) fn send(&self, change: &PoolChange, outcome: PoolSyncOutcome) {
         let _ = self.0.send(PoolWriteEnd { id: change.id.clone(), outcome });
     }
 }
 
-/// Returns how long a failed write is not repeated: what ARM has refused will be refused again soon.
+/// Returns how long a failed write is not repeated. ARM is expected to refuse an invalid write again, so that pause is
+/// longer.
 pub(super) fn pause_after(error: &ArmError) -> Duration {
     match error.class {
         ArmErrorClass::Invalid | ArmErrorClass::QuotaExceeded | ArmErrorClass::Forbidden => REFUSED_PAUSE,
@@ -135,7 +135,7 @@ pub(super) fn pause_after(error: &ArmError) -> Duration {
 }
 
 impl PoolSyncOutcome {
-    /// Returns what could not be read for a plan. It is about no pool in particular.
+    /// Returns failures for all reads of a plan that failed. They concern all load balancers.
     pub fn unread(plan: &PoolPlan) -> Self {
         let mut outcome = Self::default();
         plan.unread_models.iter().for_each(|error| outcome.fail("models of scale sets", error.clone()));
@@ -143,24 +143,24 @@ impl PoolSyncOutcome {
         outcome
     }
 
-    /// Returns the failures that a plan reports before anything of it is written.
+    /// Returns the failures that a plan reports before its first write.
     pub fn planned(plan: &PoolPlan) -> Self {
         let mut outcome = Self::unread(plan);
         outcome.failures.extend(plan.failing.iter().map(|(change, error)| PoolSyncFailure::of(change, error)));
         outcome
     }
 
-    /// The load balancers that this wish is about may look different now.
+    /// Records that the cached load balancers whose pools `patch` changes may be outdated.
     pub(super) fn mark_outdated(&mut self, patch: &PoolMembershipPatch) {
         self.summary.load_balancers.extend(load_balancers(patch));
     }
 
-    /// Notes a failure that may be about any load balancer.
+    /// Records a failure that may concern any load balancer.
     pub(super) fn fail(&mut self, what: impl Into<String>, error: impl Into<LookupError>) {
         self.fail_at(what, error, [], None);
     }
 
-    /// Notes a failure that is about pools of these load balancers, or about one `pool`.
+    /// Records a failure that concerns pools of these load balancers, or one `pool`.
     pub(super) fn fail_at(
         &mut self,
         what: impl Into<String>,
@@ -172,7 +172,7 @@ impl PoolSyncOutcome {
         self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers, pool: pool.cloned() });
     }
 
-    /// Takes in what happened elsewhere.
+    /// Adds the counts and failures of another outcome.
     pub fn merge(&mut self, other: Self) {
         self.summary.models += other.summary.models;
         self.summary.machines += other.summary.machines;
@@ -182,7 +182,7 @@ impl PoolSyncOutcome {
         self.deferred |= other.deferred;
     }
 
-    /// Returns what was written, or that something was not.
+    /// Returns the counts, or an error if any write failed.
     pub fn into_result(self) -> Result<PoolSyncSummary, PoolSyncError> {
         match self.failures.is_empty() {
             true => Ok(self.summary),
@@ -200,7 +200,7 @@ impl std::error::Error for PoolSyncError {}
 
 impl fmt::Display for PoolSyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "back-end pools are not complete: ")?;
+        write!(f, "backend pools are not complete: ")?;
         for (index, failure) in self.failures.iter().take(NAMED).enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}{}: {}", failure.what, failure.error)?;
@@ -213,7 +213,7 @@ impl fmt::Display for PoolSyncError {
 }
 
 impl From<PoolSyncError> for CloudError {
-    /// Waiting, when nothing else is to be done about any of them.
+    /// Returns [`CloudError::RetryAfter`] only if every failure has a time to wait for.
     fn from(error: PoolSyncError) -> Self {
         let message = error.to_string();
         if error.failures.iter().filter_map(PoolSyncFailure::arm).any(|error| error.class == ArmErrorClass::NotLeader) {
@@ -261,7 +261,7 @@ mod tests {
     fn the_first_few_are_named() {
         let failures = (0..5).map(|number| failure(&format!("n{number}"), ArmErrorClass::Invalid, None)).collect();
         let text = error(failures).to_string();
-        assert_eq!(text, "back-end pools are not complete: n0: PUT /x: why; n1: PUT /x: why; n2: PUT /x: why; and 2 more");
+        assert_eq!(text, "backend pools are not complete: n0: PUT /x: why; n1: PUT /x: why; n2: PUT /x: why; and 2 more");
     }
 
     #[test]

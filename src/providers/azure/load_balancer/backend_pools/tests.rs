@@ -36,7 +36,7 @@ async fn nodes_of_every_kind_join_and_then_nothing_is_asked_or_written() {
         assert!(writes == 5 + models && reads <= 5 + models + 1, "{kind:?}: {reads} reads, {writes} writes");
         assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()), "{kind:?}");
         assert_eq!(cloud.requests(), (0, 0), "{kind:?}");
-        // Nobody would be left.
+        // Without this Node, the pool would be empty.
         let excluded = cloud.labeled("node.kubernetes.io/exclude-from-external-load-balancers");
         assert_eq!(cloud.sync_nodes(&[], &excluded).await, Ok(PoolSyncSummary::default()), "{kind:?}");
     }
@@ -49,7 +49,7 @@ async fn one_more_node_is_one_write_and_a_restart_is_none() {
         cloud.warm().await;
         cloud.sync().await.unwrap();
         let node = cloud.world.scale_out("pool0", 1).unwrap().remove(0);
-        // The node is older than the lists by the time it has joined the cluster, unless its id says where its instance is.
+        // When the Node joins the cluster, the lists are already older, unless its id contains the location of its instance.
         if kind != PoolKind::Uniform {
             tokio::time::advance(std::time::Duration::from_secs(60)).await;
         }
@@ -78,7 +78,7 @@ async fn machines_that_are_gone_or_off_hold_up_nobody() {
         tokio::time::advance(std::time::Duration::from_secs(3600)).await;
         cloud.sync_nodes(&nodes, &nodes).await.unwrap();
         let expected: BTreeSet<String> = match kind {
-            // Lists of these have no power states: what is off joins, as its interface can be written.
+            // Lists of these kinds have no power states: a machine that is off joins, because its interface can be written.
             PoolKind::AvailabilitySet | PoolKind::Standalone => all[1..].iter().cloned().collect(),
             PoolKind::Uniform | PoolKind::Flexible => all[2..].iter().cloned().collect(),
         };
@@ -86,7 +86,7 @@ async fn machines_that_are_gone_or_off_hold_up_nobody() {
         cloud.requests();
         assert_eq!(cloud.sync_nodes(&nodes, &nodes).await, Ok(PoolSyncSummary::default()), "{kind:?}");
         assert_eq!(cloud.requests().1, 0, "{kind:?}");
-        // A member whose machine and Node go, leaves no work.
+        // A member whose machine and Node are deleted leaves no work.
         cloud.world.delete_machine(&all[3]).unwrap();
         assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()), "{kind:?}");
     }

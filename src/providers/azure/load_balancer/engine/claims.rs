@@ -27,7 +27,7 @@ impl StageContext {
             return claims;
         }
         // After an error, what is known stays.
-        drop(self.inventory.look_up(&outdated, Freshness::Within(CONTRADICTED_TTL)).await);
+        drop(self.inventory.lookup(&outdated, Freshness::Within(CONTRADICTED_TTL)).await);
         self.cached_claims(nodes)
     }
 

@@ -44,7 +44,7 @@ pub(super) async fn plan_services(context: &StageContext, demand: &ServiceDemand
     let StagePlan { mut plan, mut input } = context.plan(&StagePlanRequest::print(&requests, &demand.nodes)).await?;
     for (service, blocked) in &plan.blocked {
         planned.writes.unread.insert(format!("Service {}: {}", service.key, blocked_error(blocked)));
-        planned.unknown.insert(service.key.clone());
+        planned.unread.insert(service.key.clone());
     }
     requests.retain(|request| !plan.blocked.contains_key(request.identity()));
     // A deletion that finds nothing in Azure takes no part: the service controller only removes the finalizer then.
@@ -81,7 +81,7 @@ pub(super) fn refuse_all(demand: &ServiceDemand, problem: &str) -> ServicesPlan 
     let mut planned = ServicesPlan::default();
     let key = |service: &Arc<Service>| identity_of(service).key;
     planned.refused.extend(demand.to_ensure.iter().map(|service| (key(service), CloudError::refused(problem))));
-    planned.unknown.extend(demand.to_delete.iter().map(key));
+    planned.unread.extend(demand.to_delete.iter().map(key));
     let all = demand.to_ensure.iter().chain(&demand.to_delete);
     planned.writes.refused.extend(all.map(|service| format!("Service {}: {problem}", key(service))));
     planned
@@ -104,7 +104,7 @@ async fn ensure_requests(
                 Err(error) => {
                     let key = identity_of(service).key;
                     planned.writes.unread.insert(format!("Service {key}: {error}"));
-                    planned.unknown.insert(key);
+                    planned.unread.insert(key);
                 }
             },
             ParsedService::Refused(_, refusals) => {

@@ -1,4 +1,4 @@
-//! Every event is documented, and says what happened.
+//! Tests that all events are documented, and of their messages.
 
 use std::collections::BTreeSet;
 

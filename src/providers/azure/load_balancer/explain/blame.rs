@@ -1,4 +1,5 @@
-//! What ARM's message names: Services, by the names of their parts or by what they ask for, and public IPs. Pure.
+//! Services and public IPs that a message of ARM refers to: by the names of their parts, or by values that only few Services
+//! request. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +11,14 @@ use crate::providers::azure::{
     },
 };
 
-/// Fewest characters by which a name that was cut is still recognised: more than a group of a UUID has.
+/// Fewest characters by which a truncated name is recognized: more than a group of a UUID has.
 const MIN_CUT_LENGTH: usize = 13;
 
-/// Most Services that can be suspected: each is tried alone, which takes a write.
+/// Most Services that can be suspected: each is retried alone, which takes a write.
 const MAX_SUSPECTS: usize = 4;
 
-/// Which of `identities` the error names: by their front ends, rules, probes or public IPs, whose names hold
-/// [`ServiceIdentity::name_prefix`]. Sorted.
+/// Returns those of `identities` that the error names by their frontends, rules, probes or public IPs, sorted. The names of
+/// these parts contain [`ServiceIdentity::name_prefix`].
 pub fn named_services<'a>(error: &ArmError, identities: impl Iterator<Item = &'a ServiceIdentity>) -> Vec<ServiceIdentity> {
     let by_base: BTreeMap<&str, &ServiceIdentity> =
         identities.map(|identity| (identity.name_prefix.as_str(), identity)).collect();
@@ -27,7 +28,8 @@ pub fn named_services<'a>(error: &ArmError, identities: impl Iterator<Item = &'a
     named.collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
-/// Whose base a word is. Names of public IPs are cut when the cluster's name is long.
+/// Returns the Service whose name prefix is `word`. Names of public IPs are truncated when the cluster's name is long, so an
+/// unambiguous beginning of a prefix counts, too.
 fn named_by<'a>(word: &str, by_base: &BTreeMap<&str, &'a ServiceIdentity>) -> Option<&'a ServiceIdentity> {
     if word.len() < MIN_CUT_LENGTH || word.len() > naming::NAME_PREFIX_LENGTH {
         return None;
@@ -37,8 +39,10 @@ fn named_by<'a>(word: &str, by_base: &BTreeMap<&str, &'a ServiceIdentity>) -> Op
     possible.next().is_none().then_some(*first)
 }
 
-/// Who may be meant by an error that names nobody: those who ask for something that its message mentions and that only a few ask for,
-/// such as a port, an address or a service tag. Nobody when that is true of many. Sorted.
+/// Returns the Services that may have caused an error that names none of them, sorted; empty if too many match.
+///
+/// A Service is suspected if it requests a value that the message mentions and that at most `MAX_SUSPECTS` Services request,
+/// such as a port, an address or a service tag.
 pub fn suspected_services<'a>(error: &ArmError, specs: impl Iterator<Item = &'a ServiceSpec>) -> Vec<ServiceIdentity> {
     let mentioned: BTreeSet<String> = words(&error.message).map(str::to_ascii_lowercase).collect();
     let mut asking: BTreeMap<String, BTreeSet<&ServiceIdentity>> = BTreeMap::new();
@@ -52,7 +56,7 @@ pub fn suspected_services<'a>(error: &ArmError, specs: impl Iterator<Item = &'a 
     if few.len() > MAX_SUSPECTS { Vec::new() } else { few.into_iter().cloned().collect() }
 }
 
-/// What tells a Service from others in a document, in lower case.
+/// Returns values that distinguish a Service from others in a document, in lower case.
 fn distinguishing_values(spec: &ServiceSpec) -> Vec<String> {
     let public_ip = &spec.public_ip;
     let ports = spec.ports.iter().flat_map(|port| [port.port, port.node_port]).map(|port| port.to_string());
@@ -64,20 +68,23 @@ fn distinguishing_values(spec: &ServiceSpec) -> Vec<String> {
     ports.chain(addresses.map(|address| address.to_string())).chain(texts).chain(ranges).collect()
 }
 
-/// The words of a message, without what sets them off.
+/// Returns the words of a message without quotes, brackets and punctuation.
 fn words(message: &str) -> impl Iterator<Item = &str> {
     let words = message.split(|c: char| c.is_whitespace() || "'\"`()[]<>,;".contains(c));
     words.map(|word| word.trim_end_matches(['.', ':']))
 }
 
-/// Returns `true` if Azure refused because a network interface would have had too many rules. Its code is not documented, but its sentence is
-/// known (MicrosoftDocs/azure-docs#47423).
+/// Returns `true` if Azure refused because a network interface would have had too many rules.
+///
+/// The error's code is not documented, but its message is known (MicrosoftDocs/azure-docs#47423).
 pub fn is_interface_limit(error: &ArmError) -> bool {
     error.message.to_ascii_lowercase().contains("nat or load balancing rules combined")
 }
 
-/// The public IP that keeps a load balancer from being written because it is not provisioned, if ARM names one: to be written again as
-/// it is, before the load balancer is. Upstream: `pkg/provider/azure_loadbalancer_repo.go`, `CreateOrUpdateLB`.
+/// Returns the unprovisioned public IP because of which a load balancer cannot be written, if ARM names one.
+///
+/// The caller writes that public IP again, unchanged, before the load balancer. Upstream:
+/// `pkg/provider/azure_loadbalancer_repo.go`, `CreateOrUpdateLB`.
 pub fn unprovisioned_public_ip(error: &ArmError) -> Option<ResourceId> {
     if !error.mentions("ReferencedResourceNotProvisioned") {
         return None;

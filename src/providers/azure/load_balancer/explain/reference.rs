@@ -1,8 +1,8 @@
-//! The page of the documentation about ARM's errors, derived from the table. Pure.
+//! Reference page of ARM's errors, derived from the table. Pure.
 
 use crate::providers::azure::arm::{ArmErrorEntry, CODES, ErrorRecovery};
 
-/// The text of `docs/reference/azure-errors.md`.
+/// Returns the text of `docs/reference/azure-errors.md`.
 pub fn reference_page() -> String {
     let mut page = String::from(
         "# Errors of Azure\n\n\
@@ -23,7 +23,7 @@ pub fn reference_page() -> String {
 fn row(code: &ArmErrorEntry) -> String {
     let codes: Vec<_> = code.names().map(|code| format!("`{code}`")).collect();
     let next = match code.recovery {
-        ErrorRecovery::Mend => "slowly",
+        ErrorRecovery::Fix => "slowly",
         ErrorRecovery::Retry => "soon",
     };
     format!("| `{}` | {} | {next} | {} |\n", code.reason, codes.join(", "), code.fix.replace('|', "\\|"))

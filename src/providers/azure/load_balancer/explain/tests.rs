@@ -1,4 +1,4 @@
-//! What users read, what happens next, and who is blamed.
+//! Tests of messages for users, of the retries after errors, and of the Services that errors name.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -47,7 +47,7 @@ fn the_next_move_follows_class_and_code() {
         (ArmErrorClass::QuotaExceeded, "SomeNewLimitReached", "invalid"),
         (ArmErrorClass::Invalid, "SubnetIsFull", "invalid"),
         (ArmErrorClass::Invalid, "NobodyKnowsThis", "invalid"),
-        // A Service that had it may just be going.
+        // The Service that has the address may be about to be deleted.
         (ArmErrorClass::Invalid, "PrivateIPAddressIsAllocated", "failed"),
         (ArmErrorClass::Invalid, "DnsRecordInUse", "failed"),
         (ArmErrorClass::Forbidden, "AuthorizationFailed", "failed"),
@@ -110,7 +110,7 @@ fn services_are_blamed_by_the_names_of_their_parts() {
         (format!("front end '{}' is bad", first.to_uppercase()), vec!["default/s7"]),
         (format!("{REQUEST}/frontendIPConfigurations/{first}-apps refers to nothing"), vec!["default/s7"]),
         (format!("public IP kubernetes-{first} is in use; kubernetes-{first} again"), vec!["default/s7"]),
-        // Cut, since the cluster's name is long.
+        // Truncated, because the cluster's name is long.
         (format!("public IP {}-{}-IPv6 is in use", "c".repeat(40), &second[..20]), vec!["default/s300"]),
         (format!("x{first} and {first}0 and a000"), vec![]),
         ("nobody".to_owned(), vec![]),

@@ -1,4 +1,4 @@
-//! Whether writes may be sent that need the lease. The task of the lease says so, and clients of ARM ask before each write.
+//! Check before each write to ARM that the lease is not lost. The lease's task sets the state; clients of ARM check it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +8,12 @@ use parking_lot::Mutex;
 use super::plan::NAME;
 use crate::{cloud_provider::CloudError, providers::azure::arm::WriteCheck, runtime::clock::Clock};
 
-/// When to try again what the loss of the lease has ended.
+/// Delay before work is retried that the loss of the lease has interrupted.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// State of the lease, shared by its task, its guards and the clients. Refuses writes from the loss of the lease until all work that began
-/// under it has ended.
+/// State of the lease, shared by its task, its guards and the clients of ARM.
+///
+/// From the loss of the lease until all work that began under it has ended, writes are refused.
 #[derive(Debug, Clone)]
 pub struct LeaseFence {
     state: Arc<Mutex<LeaseState>>,
@@ -21,15 +22,15 @@ pub struct LeaseFence {
 
 #[derive(Debug, Default)]
 enum LeaseState {
-    /// No work needs it.
+    /// No operation needs the lease.
     #[default]
     Free,
-    /// Others must leave it alone until then; `None` if the API server returned no time.
+    /// Time until which other components must not take the lease; `None` if the API server returned no time.
     Held(Option<Timestamp>),
     Lost,
 }
 
-/// The lease was lost while work needed it.
+/// Error of an operation whose lease was lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the lease {NAME} was lost; nothing was sent")]
 pub struct LeaseLost;
@@ -45,11 +46,11 @@ impl LeaseFence {
         Self { state: Arc::default(), clock }
     }
 
-    /// Checks that the lease was not lost. A lease that has expired counts as lost, whether or not its task knows.
+    /// Checks that the lease was not lost. An expired lease counts as lost even if its task has not noticed yet.
     ///
     /// # Errors
     ///
-    /// Fails if it was lost.
+    /// Fails if the lease was lost.
     pub fn check(&self) -> Result<(), LeaseLost> {
         match &*self.state.lock() {
             LeaseState::Lost => Err(LeaseLost),
@@ -58,7 +59,7 @@ impl LeaseFence {
         }
     }
 
-    /// Returns the check for clients of ARM.
+    /// Returns the check that clients of ARM call before each write.
     pub fn write_check(&self) -> WriteCheck {
         let fence = self.clone();
         Arc::new(move || fence.check().map_err(|lost| lost.to_string()))

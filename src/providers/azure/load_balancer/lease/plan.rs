@@ -1,7 +1,8 @@
-//! What to write into the lease, and whether it may be written. Pure.
+//! Contents of the lease, and the decision whether it may be written. Pure.
 //!
-//! In: the lease as last read, the wall clock. Out: the lease to send, or who holds it until when. Expiry is judged by the wall clock,
-//! since whoever else takes this lease does so. Upstream: `pkg/provider/azure_lock.go`, `pkg/consts`.
+//! In: the lease as last read, the wall clock. Out: the lease to send, or its holder and expiry. The wall clock decides
+//! about expiry, because all other programs that take this lease use it. Upstream: `pkg/provider/azure_lock.go`,
+//! `pkg/consts`.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +12,27 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
-/// Namespace of the lease.
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "aks-managed-resource-locker";
-/// Who holds it, whichever replica leads: only the leader works.
+/// Holder's name, the same for all replicas, because only the leader writes.
 pub const HOLDER: &str = "cloud-controller-manager";
-/// Who held it last.
+/// Annotation with the name of the previous holder.
 pub const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
-/// How long others must leave a silent holder alone, in seconds.
+/// Validity after a renewal, in seconds: other components must not take the lease in that time.
 const SECONDS: i32 = 900;
 
-/// What to do to get the lease.
+/// Next step of the acquisition of the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LeaseAcquisition {
-    /// There is none: create it.
+    /// The lease does not exist: create it.
     Create(Box<Lease>),
-    /// It is free, expired or ours: replace it, provided nobody writes in between.
+    /// The lease is free, expired or ours: replace it, on the condition that no other writer changes it in between.
     Take(Box<Lease>),
-    /// Somebody else holds it.
+    /// Another component holds the lease.
     Wait { holder: String, until: Timestamp },
 }
 
-/// The next step, given the lease as it is.
+/// Returns the next step of the acquisition; `seen` is the lease as last read, `None` if it does not exist.
 pub fn acquire(seen: Option<&Lease>, now: Timestamp) -> LeaseAcquisition {
     let Some(seen) = seen else {
         let metadata = ObjectMeta { namespace: Some(NAMESPACE.into()), name: Some(NAME.into()), ..ObjectMeta::default() };
@@ -50,7 +50,7 @@ fn taken(lease: &Lease, now: Timestamp) -> Lease {
     lease
 }
 
-/// The lease, held for longer.
+/// Returns the lease with this program as holder and `now` as the time of renewal.
 pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let held = spec(&mut lease);
@@ -60,7 +60,7 @@ pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
     lease
 }
 
-/// The lease given up, with who held it.
+/// Returns the lease without a holder, and with this program as the previous holder.
 pub fn released(lease: &Lease) -> Lease {
     let mut lease = lease.clone();
     spec(&mut lease).holder_identity = Some(String::new());
@@ -69,13 +69,15 @@ pub fn released(lease: &Lease) -> Lease {
     lease
 }
 
-/// Whether this program holds it, in whichever replica.
+/// Returns `true` if a replica of this program holds the lease.
 pub fn is_ours(lease: &Lease) -> bool {
     holder(lease).eq_ignore_ascii_case(HOLDER)
 }
 
-/// Whether somebody else had the lease since this process last wrote `own_version` (`None`: never), so that what it remembers of
-/// Azure may be wrong. Another replica of this program counts, too.
+/// Returns `true` if another component may have held the lease since this process wrote the version `own_version` (`None`:
+/// it never did).
+///
+/// Then the cached state of Azure may be outdated. Another replica of this program counts as another component.
 pub fn others_held(lease: &Lease, own_version: Option<&str>) -> bool {
     if own_version.is_some() {
         return lease.metadata.resource_version.as_deref() != own_version;
@@ -85,7 +87,7 @@ pub fn others_held(lease: &Lease, own_version: Option<&str>) -> bool {
     named(holder(lease)) || previous.is_some_and(|name| named(name))
 }
 
-/// When a holder's time is over; `None`: nobody holds it, or it says no time.
+/// Returns when the lease expires; `None` if it has no holder or no time.
 pub fn expires(lease: &Lease) -> Option<Timestamp> {
     let held = lease.spec.as_ref().filter(|_| !holder(lease).is_empty())?;
     let seconds = i64::from(held.lease_duration_seconds.unwrap_or(0));

@@ -43,7 +43,7 @@ impl Setup {
         self.lease().await.spec.unwrap().holder_identity.unwrap_or_default()
     }
 
-    /// Somebody else writes the lease.
+    /// Writes the lease as another component.
     async fn take_as(&self, holder: &str) {
         let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(self.clock.wall());
         let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 900, "renewTime": now, "acquireTime": now});
@@ -58,7 +58,7 @@ impl Setup {
         self.server.clear_requests();
     }
 
-    /// Lets the task do what it has to.
+    /// Lets the task run until it waits.
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

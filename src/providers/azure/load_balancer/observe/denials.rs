@@ -1,12 +1,14 @@
-//! What only some Services name and what could not be read for a reason that lasts, and for how long nobody asks again: public IPs of other
-//! resource groups, and subnets. Pure: time comes in.
+//! Pauses between reads that fail for a lasting reason. They apply to documents that only some Services name: public IPs of
+//! other resource groups, and subnets. Pure: time comes in.
 //!
-//! In: outcomes of reads. Out: what answers whoever names such a thing meanwhile. A role that is being assigned takes minutes to
-//! arrive: the thing is asked for again after [`FIRST_DELAY`], then after twice as long each time, up to [`MAX_DELAY`]. A subnet or resource group
-//! that does not exist may be created at any moment, and a single answer may be wrong: it is read again as [`MISSING`] says. A namespace with
-//! hundreds of missing names waits longer, and no other does ([`ReadDenials::pause_of`]). What nobody has
-//! asked for for [`MAX_DELAY`] after that is forgotten, and so is what would have been asked for soonest when there are more than
-//! [`MAX_DENIALS`].
+//! In: results of reads. Out: the reply to Services that name such a document during its pause. A role assignment takes
+//! minutes to become effective: the read is retried after [`FIRST_DELAY`], then with doubled delays up to [`MAX_DELAY`]. A
+//! subnet or resource group that does not exist may be created at any moment, and a single response may be wrong: its
+//! retries follow [`MISSING`]. A namespace with hundreds of missing names waits longer, but no other namespace does
+//! ([`ReadDenials::pause_of`]).
+//!
+//! A denial is removed when no Service has requested the document for [`MAX_DELAY`] after the pause. If there are
+//! [`MAX_DENIALS`], the denial with the earliest retry is removed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,29 +24,31 @@ use crate::{
 };
 
 const FIRST_DELAY: Duration = Duration::from_secs(15);
-/// After 5 s, then every 30 s.
+/// Backoff for missing documents: after 5 s, then every 30 s.
 const MISSING: ExponentialBackoff =
     ExponentialBackoff { factor: 6.0, ..ExponentialBackoff::doubling(Duration::from_secs(5), Duration::from_secs(30)) };
-/// Share of each missing name in the pauses of the namespace that uses it: hundreds of them must not use up the request budget.
+/// Share of each missing name in the pauses of the namespace that uses it: hundreds of them must not use up the request
+/// budget.
 const PAUSE_SHARE: Duration = Duration::from_millis(150);
 const MAX_DELAY: Duration = Duration::from_secs(300);
-/// So many are remembered.
+/// Largest number of denials that are recorded.
 const MAX_DENIALS: usize = 3_000;
 
-/// Why something was not read.
+/// Reason why a document was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DenialCause {
     Failed(ArmError),
-    /// Error that may pass, of a read that a look went on without: the next look reports it instead of waiting again.
+    /// Possibly temporary error of a read that a caller did not wait for: the next caller receives it instead of waiting
+    /// again.
     FailedLate(ArmError),
-    /// ARM said this, and of the group itself that it does not exist, and so nothing in it.
+    /// Error of the list, when ARM also said that the group itself does not exist, and so nothing in it.
     GroupMissing(ArmError),
-    /// ARM says that there is no such subnet.
+    /// ARM says that the subnet does not exist.
     Absent,
 }
 
 impl DenialCause {
-    /// Returns ARM's error; `None` for an absent subnet, which is none.
+    /// Returns ARM's error; `None` for an absent subnet, which is not an error.
     pub(super) fn error(&self) -> Option<&ArmError> {
         match self {
             DenialCause::Failed(error) | DenialCause::FailedLate(error) | DenialCause::GroupMissing(error) => Some(error),
@@ -52,7 +56,7 @@ impl DenialCause {
         }
     }
 
-    /// Whether it does not exist, so that somebody may create it.
+    /// Returns `true` if the document does not exist, so it may be created at any moment.
     fn is_missing(&self) -> bool {
         match self {
             DenialCause::Absent | DenialCause::GroupMissing(_) => true,
@@ -67,7 +71,7 @@ struct ReadDenial {
     cause: DenialCause,
     until: Instant,
     retry_delay: Duration,
-    /// Namespaces of Services that wait for it.
+    /// Namespaces of Services that wait for the document.
     namespaces: BTreeSet<String>,
 }
 
@@ -75,8 +79,9 @@ struct ReadDenial {
 pub(super) struct ReadDenials(HashMap<NetworkCacheKey, ReadDenial>);
 
 impl ReadDenials {
-    /// Records that a read of `what` failed at `now`. Other errors than 403 and 404 may pass at any moment, and are remembered only if
-    /// they came late.
+    /// Records that a read of `what` failed at `now`.
+    ///
+    /// Errors other than 403 and 404 may pass at any moment, and are recorded only if they came late.
     pub(super) fn record_failure(&mut self, what: &NetworkCacheKey, cause: DenialCause, now: Instant) {
         if matches!(&cause, DenialCause::Failed(error) if !is_lasting(error)) {
             return;
@@ -100,21 +105,22 @@ impl ReadDenials {
         self.0.remove(what);
     }
 
-    /// Why it is not read at `now`; `None`: it may be read.
+    /// Returns the reason why the document is not read at `now`; `None`: it may be read.
     pub(super) fn of(&self, what: &NetworkCacheKey, now: Instant) -> Option<&DenialCause> {
         self.0.get(what).filter(|denial| now < denial.until).map(|denial| &denial.cause)
     }
 
-    /// How long it is not read after `now` because it does not exist; `None`: it exists, or something else keeps it from being read.
+    /// Returns the remaining pause at `now` of a document that does not exist; `None`: it exists, or cannot be read for
+    /// another reason.
     pub(super) fn missing_for(&self, what: &NetworkCacheKey, now: Instant) -> Option<Duration> {
         let denial = self.0.get(what).filter(|denial| denial.cause.is_missing())?;
         Some(denial.until.saturating_duration_since(now).max(Duration::from_secs(1)))
     }
 
-    /// Returns how long a Service of `namespace` waits for the first of `keys` that does not exist; `None`: all exist, or are unreadable for
-    /// another reason.
+    /// Returns how long a Service of `namespace` waits for the first of `keys` that does not exist.
     ///
-    /// Each missing name of the namespace makes the pauses of that namespace longer.
+    /// The result is `None` if all exist, or cannot be read for another reason. Each missing name of the namespace makes the
+    /// pauses of that namespace longer.
     pub(super) fn pause_of(&mut self, keys: &[NetworkCacheKey], namespace: &str, now: Instant) -> Option<Duration> {
         let pause = keys.iter().filter_map(|key| self.missing_for(key, now)).min()?;
         for key in keys {
@@ -127,7 +133,8 @@ impl ReadDenials {
         Some(pause.max(share.min(MAX_DELAY)))
     }
 
-    /// Returns those whose last read failed for a reason that lasts: each is read again for those who name it, and nobody else waits.
+    /// Returns the keys whose last read failed for a lasting reason. Only Services that name such a key wait for its next
+    /// read.
     pub(super) fn keys(&self) -> impl Iterator<Item = &NetworkCacheKey> {
         self.0.iter().filter(|(_, denial)| !matches!(denial.cause, DenialCause::FailedLate(_))).map(|(what, _)| what)
     }

@@ -1,5 +1,5 @@
-//! Table of the kinds of documents that ARM lists, and their lists: find, replace, remove, and bring in what ARM listed. Pure, and linear
-//! in the length of the list.
+//! Kinds of documents that ARM lists, and operations on their lists: find, replace, remove, and merge with ARM's list. Pure,
+//! and linear in the length of the list.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -16,7 +16,7 @@ use crate::providers::azure::{
     planner::load_balancer::{network_query::NetworkCacheKey, observed::ObservedNetwork},
 };
 
-/// A document that ARM lists.
+/// Document of a kind that ARM lists.
 pub(in crate::providers::azure::load_balancer) trait ListedDocument:
     Clone + Debug + DeserializeOwned + PartialEq + Send + 'static
 {
@@ -34,19 +34,19 @@ pub(in crate::providers::azure::load_balancer) trait ListedDocument:
     fn groups_mut(_: &mut ObservedNetwork) -> Option<&mut BTreeSet<ResourceId>> {
         None
     }
-    /// Its id, as ARM spells it.
+    /// Returns the id as ARM spells it.
     fn id(&self) -> &Option<String>;
-    /// The same, to be set.
+    /// Returns the id, to be set.
     fn id_mut(&mut self) -> &mut Option<String>;
     /// Returns the version of the document.
     fn etag(&self) -> &Option<String>;
 
-    /// Whether it is this one.
+    /// Returns `true` if this is the document `id`, in any spelling.
     fn is(&self, id: &ResourceId) -> bool {
         self.id().as_deref().is_some_and(|text| id.same_as(text))
     }
 
-    /// Its id; `None` when it has no proper one.
+    /// Returns the parsed id; `None` if it is missing or invalid.
     fn resource_id(&self) -> Option<ResourceId> {
         ResourceId::parse(self.id().as_deref()?).ok()
     }
@@ -88,7 +88,8 @@ listed! {
     PublicIpAddress: PublicIp in public_ips;
 }
 
-/// Evaluates `$run` with `$document` as the type of the listed documents that a read of a key shows. The other keys have arms of their own.
+/// Evaluates `$run` with `$document` as the type of the listed documents that a read of a key shows. Other keys have
+/// separate arms.
 macro_rules! with_document {
     ($key:expr, $document:ident => $run:expr, $($other:pat => $otherwise:expr,)+) => {
         match $key {
@@ -119,9 +120,12 @@ pub(super) fn put<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, mut doc
     }
 }
 
-/// What is known when ARM has listed `answer` for the documents that are `in_scope`, and which known documents the list lacks: they stay,
-/// for a list does not say that something is absent. `is_newer`: what is known of it is newer than the list, so it stays as it is, also
-/// if it is known to be gone. Order: ARM's; the others stay where they are. Documents without a proper id are left out.
+/// Merges ARM's list `answer` of the documents that are `in_scope` into the `known` documents, and returns the merged list
+/// and the known documents that `answer` lacks.
+///
+/// Missing documents are kept, because a list does not prove absence. If `is_newer`, the cached fact is newer than the list
+/// and is kept, even if that fact is a deletion. The order is ARM's; documents out of scope keep their positions. Documents
+/// without a valid id are omitted.
 pub(super) fn listed<D: ListedDocument>(
     known: &[D],
     answer: Vec<D>,

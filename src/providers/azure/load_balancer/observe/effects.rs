@@ -1,4 +1,4 @@
-//! What a write does to other documents than its own, and what is doubtful when it failed. Pure.
+//! Effects of a write on other documents, and invalidations after a failed write. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::providers::azure::{
     planner::load_balancer::observed::ObservedNetwork,
 };
 
-/// Which front end of a load balancer each public IP is at.
+/// Returns the frontend of a load balancer that each public IP is attached to.
 pub(super) fn attachments(balancer: &ArmLoadBalancer) -> BTreeMap<ResourceId, SubResource> {
     let frontends = balancer.properties.iter().flat_map(|properties| properties.frontend_ip_configurations.iter().flatten());
     let attached = frontends.filter_map(|frontend| {
@@ -24,8 +24,10 @@ pub(super) fn attachments(balancer: &ArmLoadBalancer) -> BTreeMap<ResourceId, Su
     attached.collect()
 }
 
-/// What a write of the load balancer `id`, after which it has these attachments, makes of a public IP: `None` when nothing, otherwise
-/// its new `ipConfiguration`. ARM gives it a new etag then, even if that field stays as it was.
+/// Returns the new `ipConfiguration` of a public IP after a write of the load balancer `id`, which now has these
+/// attachments; `None` if it is unaffected.
+///
+/// ARM also changes the public IP's etag then, even if that field is unchanged.
 pub(super) fn on_public_ip(
     id: &ResourceId,
     attachments: &BTreeMap<ResourceId, SubResource>,
@@ -33,7 +35,7 @@ pub(super) fn on_public_ip(
 ) -> Option<Option<SubResource>> {
     let user = public_ip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref()?.id.as_deref());
     let was = user.is_some_and(|user| is_below(user, id));
-    // Most public IPs of a long list have nothing to do with it; their ids need not be parsed.
+    // Most public IPs of a long list are unrelated to the load balancer; this avoids parsing their ids.
     if !was && attachments.is_empty() {
         return None;
     }
@@ -41,7 +43,7 @@ pub(super) fn on_public_ip(
     (was || now.is_some()).then(|| now.cloned())
 }
 
-/// Public IPs that front ends have and that show no address.
+/// Returns the public IPs that are attached to frontends and show no address.
 pub(super) fn attached_without_address(observed: &ObservedNetwork) -> Vec<ResourceId> {
     let has_address =
         |known: &PublicIpAddress| known.properties.as_ref().is_some_and(|properties| properties.ip_address.is_some());
@@ -60,7 +62,7 @@ fn is_below(part: &str, id: &ResourceId) -> bool {
     spelling::strip_start(part, id.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Puts a pool as ARM shows it into its load balancer.
+/// Replaces a pool in its load balancer, or adds it.
 pub(super) fn put_pool(balancer: &mut ArmLoadBalancer, name: &str, pool: BackendAddressPool) {
     let pools = balancer.properties_mut().backend_address_pools.get_or_insert_default();
     let is_it = |known: &&mut BackendAddressPool| known.name_is(name);
@@ -70,10 +72,11 @@ pub(super) fn put_pool(balancer: &mut ArmLoadBalancer, name: &str, pool: Backend
     }
 }
 
-/// What is doubtful after a write of `target` failed. `references`: what its document refers to.
+/// Returns the keys to invalidate after a write of `target` failed. `references` returns the keys that its document refers
+/// to.
 ///
-/// Nothing, when ARM refused before it looked at the document. Otherwise the document, since a failed operation changes it, too. Also
-/// what it refers to, when ARM says that something does not exist.
+/// The result is empty if ARM refused before it processed the document. Otherwise it has `target`, because a failed
+/// operation changes the document, too. It also has the references if ARM says that a resource does not exist.
 pub(in crate::providers::azure::load_balancer) fn invalidated_by(
     error: &ArmError,
     target: &NetworkCacheKey,
@@ -88,7 +91,7 @@ pub(in crate::providers::azure::load_balancer) fn invalidated_by(
     std::iter::once(target.clone()).chain(references).collect()
 }
 
-/// What a load balancer refers to: public IPs, and subnets of the virtual network.
+/// Returns the resources that a load balancer refers to: public IPs, and subnets of the virtual network.
 pub(in crate::providers::azure::load_balancer) fn referenced_keys(
     balancer: &ArmLoadBalancer,
     virtual_network: &ResourceId,

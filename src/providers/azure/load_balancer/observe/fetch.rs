@@ -1,10 +1,12 @@
-//! Sends one read to ARM. In: what to read. Out: documents. Decides nothing but what an answer proves.
+//! Reads from ARM, one per call. In: the key of the read. Out: documents. The only decision here is what a response proves.
 //!
-//! Absent is a fact about one thing: only ARM's own answer for that very resource says that it is not there
-//! ([`ArmErrorClass::NotFound`]). A list that fails is an error, whatever its status, and so is a single read that ARM
-//! answers with the absence of something around it. One question more settles what a list of public IPs says with
-//! `ResourceGroupNotFound`: the group itself is asked for, and when ARM says of it that it does not exist, so does nothing
-//! in it ([`NetworkReadResult::GroupMissing`]). The cluster's own group is not asked for: it has to exist.
+//! Absence is a fact about a single resource: only ARM's own response for that resource proves that it does not exist
+//! ([`ArmErrorClass::NotFound`]). A list that fails is an error, whatever its status. A single read is an error, too, if ARM
+//! says that a parent of the resource does not exist.
+//!
+//! When a list of public IPs fails with `ResourceGroupNotFound`, the group itself is read. If ARM says that the group does
+//! not exist, nothing in it exists ([`NetworkReadResult::GroupMissing`]). The cluster's own group is not read, because it
+//! must exist.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -19,7 +21,7 @@ use crate::providers::azure::{
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 
-/// The answer to a read.
+/// Reads the documents of one key.
 pub(super) async fn read(
     arm: &ArmClient,
     settings: &LoadBalancerSettings,
@@ -75,7 +77,7 @@ fn list_path(kind: &ApiType, group: &ResourceId) -> String {
     format!("{group}/providers/{}", kind.resource_type)
 }
 
-/// One document; `None`: ARM says that there is none.
+/// Returns one document; `None` if ARM says that it does not exist.
 async fn get<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, id: &ResourceId) -> ArmResult<Option<Box<D>>> {
     match arm.get(kind, id, &[]).await {
         Err(error) if error.class == ArmErrorClass::NotFound => Ok(None),
@@ -89,7 +91,8 @@ fn is_about_group(error: &ArmError) -> bool {
     error.class == ArmErrorClass::ParentNotFound && spelling::same_word(&error.code, GROUP_NOT_FOUND)
 }
 
-/// Returns that the group is missing if `listing` and ARM's response about the group itself say so; otherwise the error of `listing`.
+/// Returns that the group is missing if `listing` and ARM's response about the group itself say so; otherwise the error of
+/// `listing`.
 async fn confirm_group_missing(arm: &ArmClient, group: &ResourceId, listing: ArmError) -> ArmResult<NetworkReadResult> {
     if !is_about_group(&listing) {
         return Err(listing);

@@ -1,10 +1,12 @@
-//! What is known of the documents, how old it is, and what of it is doubtful. Pure: time comes in.
+//! Cache of the network documents, with their ages and invalidations. Pure: time comes in.
 //!
-//! In: answers of reads and writes. Out: the snapshot, and what has to be read before it can be used. Events are put in order by a
-//! counter, not by time: a read shows nothing of what became known after it began, and settles no doubt raised since.
+//! In: results of reads and writes. Out: the snapshot, and the reads that must precede its use. A counter orders events, not
+//! time: a read does not show facts that were recorded after it began, and does not clear invalidations that were made
+//! since.
 //!
-//! That a document is absent is known only from a read of it alone, and from our own deletion of it. A list takes nothing away: what was
-//! known or is referred to and is not listed, and what somebody who asks may have, is read by itself before anything is concluded.
+//! The absence of a document is proven only by a read of it alone, and by our own deletion of it. A list removes nothing:
+//! documents that were cached, are referred to, or are expected by a query, and that the list lacks, are read individually
+//! first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,25 +37,26 @@ use crate::providers::azure::{
     },
 };
 
-/// So many doubtful documents of one list are read one by one; with more, the list is read.
+/// Largest number of invalidated documents of one list that are read one by one; with more, the list is read.
 const MAX_SINGLE_READS: usize = 3;
-/// How long something is believed to be missing that may be created any moment.
+/// Lifetime of the absence of a document that may be created at any moment.
 const ABSENCE_LIFETIME: Duration = Duration::from_secs(15);
-/// The same of subnets and groups, which are not read while `denials` says so: shorter than its shortest pause.
+/// Lifetime of the absence of subnets and groups. It is shorter than the shortest pause in `denials`, which prevents earlier
+/// reads.
 const MISSING_LIFETIME: Duration = Duration::from_secs(4);
-/// Time in which the result of a read that a look went on without counts as fresh: its Services are retried in it.
+/// Lifetime of the result of a read that a caller did not wait for: its Services are retried within this time.
 const LATE_LIFETIME: Duration = Duration::from_secs(10);
 
-/// What is known of a document that is about to be written.
+/// Cached version of a document that is about to be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::providers::azure::load_balancer) struct CachedVersion {
-    /// The version that is known, if the document is: a document may have no etag.
+    /// Etag of the cached document; `None`: the document is not cached. A document may have no etag.
     pub etag: Option<Option<String>>,
-    /// Whether it has to be read before it is believed.
+    /// Whether the document must be read before it is used.
     pub invalidated: bool,
-    /// Whether its etag is known to be an old one, while the rest is as it was.
+    /// Whether the etag is known to be outdated while the rest of the document is current.
     pub etag_stale: bool,
-    /// Whether a read of it alone has shown a moment ago that it does not exist.
+    /// Whether a recent read of this document alone has shown that it does not exist.
     pub absent: bool,
 }
 
@@ -70,26 +73,26 @@ pub(super) struct NetworkCache {
     security_group: Option<ResourceId>,
     lifetimes: CacheLifetimes,
     observed: Arc<ObservedNetwork>,
-    /// Of this version of the observed documents.
+    /// Lookup tables of the current version of `observed`.
     tables: Arc<IndexTables>,
     order: EventOrder,
-    /// Whole lists, the security group and subnets.
+    /// Last reads of lists, the network security group and subnets.
     reads: BTreeMap<NetworkCacheKey, CachedRead>,
-    /// Reads that a look went on without, and until when what they found counts as fresh.
+    /// Reads that a caller did not wait for, each with the time until which its result counts as fresh.
     late: BTreeMap<NetworkCacheKey, Instant>,
     invalidated: BTreeMap<NetworkCacheKey, CacheSequence>,
-    /// Those of the doubtful documents that a list lacked: another list would prove nothing.
+    /// Invalidated documents that a list lacked: another list would prove nothing.
     unlisted: BTreeSet<NetworkCacheKey>,
-    /// What reads of single documents found absent, and what was deleted.
+    /// Documents that reads of single documents found absent, and documents that were deleted.
     absent: BTreeMap<ResourceId, CachedRead>,
-    /// Public IPs of whose etag it is known that it changed.
+    /// Public IPs whose cached etag is known to be outdated.
     stale_etags: BTreeMap<ResourceId, CacheSequence>,
-    /// Load balancers that have another etag than the known one since our own write of them ended.
+    /// Load balancers whose cached etag is outdated since our own write of them ended.
     outdated_balancers: BTreeSet<ResourceId>,
 }
 
 impl NetworkCache {
-    /// Nothing. `own_group`: the cluster's, whose public IPs every look needs.
+    /// Creates an empty cache. `own_group` is the cluster's resource group, whose public IPs every query needs.
     pub(super) fn new(own_group: ResourceId, security_group: Option<ResourceId>, lifetimes: CacheLifetimes) -> Self {
         Self {
             own_group,
@@ -108,28 +111,28 @@ impl NetworkCache {
         }
     }
 
-    /// What is known now.
+    /// Returns the current snapshot.
     pub(super) fn observed(&self) -> Arc<ObservedNetwork> {
         Arc::clone(&self.observed)
     }
 
-    /// Returns the lookup tables of what is observed now, for all who look something up in this version.
+    /// Returns the lookup tables of the current snapshot, shared by all lookups in this version.
     pub(super) fn tables(&self) -> Arc<IndexTables> {
         Arc::clone(&self.tables)
     }
 
-    /// The next place in the order of events.
+    /// Returns the next position in the order of events.
     pub(super) fn next_sequence(&mut self) -> CacheSequence {
         self.order.next()
     }
 
-    /// Makes a change in the snapshot, which others may hold as it was.
+    /// Returns the snapshot for a change. Callers keep the earlier snapshots that they hold.
     fn observed_mut(&mut self) -> &mut ObservedNetwork {
         self.tables = Arc::default();
         Arc::make_mut(&mut self.observed)
     }
 
-    /// Changes the snapshot, unless `is_known` finds there what the change would bring.
+    /// Changes the snapshot, unless `is_known` finds that the change was made.
     pub(super) fn update(
         &mut self,
         is_known: impl FnOnce(&ObservedNetwork) -> bool,
@@ -140,7 +143,7 @@ impl NetworkCache {
         }
     }
 
-    /// What is known of this may be wrong.
+    /// Marks a document as possibly outdated.
     pub(super) fn invalidate(&mut self, what: NetworkCacheKey) {
         let now = self.next_sequence();
         self.invalidated.insert(what.normalized(), now);
@@ -148,7 +151,7 @@ impl NetworkCache {
 }
 
 impl NetworkCache {
-    /// Everything that a look needs, in the order in which it is read.
+    /// Returns the keys of everything that a query needs, in the order of the reads.
     fn required_keys(&self, query: &NetworkQuery) -> Vec<NetworkCacheKey> {
         let subnets: BTreeSet<String> = query.subnets.iter().map(|name| name.to_ascii_lowercase()).collect();
         let mut needed = vec![NetworkCacheKey::LoadBalancers];
@@ -168,7 +171,9 @@ impl NetworkCache {
         }
     }
 
-    /// Whether it is known well enough for a look that began at `asked`: read since, or young enough, and not doubted itself.
+    /// Returns `true` if the cached state is current enough for a query that began at the given position.
+    ///
+    /// The state was read after that position or is young enough, and was not invalidated itself.
     fn is_fresh(&self, what: &NetworkCacheKey, asked: CacheSequence, now: Instant) -> bool {
         !self.invalidated.contains_key(what)
             && self.reads.get(what).is_some_and(|reading| {
@@ -178,7 +183,7 @@ impl NetworkCache {
             })
     }
 
-    /// What has to be read before a look that began at `asked` can be answered.
+    /// Returns the reads that must precede the result of a query that began at the given position.
     pub(super) fn due(&self, query: &NetworkQuery, asked: CacheSequence, now: Instant) -> Vec<NetworkCacheKey> {
         let mut due = Vec::new();
         let undetermined = self.undetermined(&query.expected, asked, now);
@@ -196,8 +201,9 @@ impl NetworkCache {
         due
     }
 
-    /// Reads of the expected documents of which nothing is known and that are not invalidated, in order. The caller holds the lock of the
-    /// observer, so the observed documents are walked once for all expected ones.
+    /// Returns the reads of expected documents of which nothing is known and that are not invalidated, in order.
+    ///
+    /// The caller holds the lock of the observer, so the observed documents are iterated once for all expected documents.
     fn undetermined(
         &self,
         expected: &BTreeSet<NetworkCacheKey>,
@@ -224,7 +230,8 @@ impl NetworkCache {
         self.absent.get(id).is_some_and(|reading| reading.ended > asked || is_young(reading.at))
     }
 
-    /// Forgets public IPs of groups and subnets that this look does not need and the next one must read anyway, unless they are being read.
+    /// Evicts public IPs of groups and subnets that this query does not need and that the next one must read again, unless a
+    /// read of them is in flight.
     pub(super) fn evict(
         &mut self,
         query: &NetworkQuery,
@@ -250,18 +257,18 @@ impl NetworkCache {
         }
     }
 
-    /// Lets looks use what this read finds, which ends at `now` after a look went on without it, however short its lifetime is.
+    /// Extends the lifetime of the result of a read that ended at `now`, after a caller had continued without it.
     pub(super) fn keep_late(&mut self, what: &NetworkCacheKey, now: Instant) {
         self.late.retain(|_, until| now < *until);
         self.late.insert(what.clone(), now + LATE_LIFETIME);
     }
 
-    /// A read is sent now. Answers its place; [`NetworkCache::end_read`] has to follow.
+    /// Records the start of a read, and returns its position. Call [`NetworkCache::end_read`] at its end.
     pub(super) fn begin_read(&mut self) -> CacheSequence {
         self.order.begin_read()
     }
 
-    /// The read that began at `since` has ended.
+    /// Records the end of the read that began at `since`.
     pub(super) fn end_read(&mut self, since: CacheSequence) {
         self.order.end_read(since);
     }

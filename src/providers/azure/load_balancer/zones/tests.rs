@@ -1,4 +1,4 @@
-//! What answers mean, and when they are asked for.
+//! Tests of the interpretation of responses, and of the times of requests.
 
 use serde_json::json;
 

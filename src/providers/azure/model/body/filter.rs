@@ -1,7 +1,7 @@
 //! Serialization of a document without some of its fields, in one pass. Pure.
 //!
-//! In: the document, and the paths of fields that go. Out: what is left, in any format. A tree of all of it would take eight times as much
-//! memory, which for a load balancer of many Services is megabytes.
+//! In: the document, and the paths of the removed fields. Out: the remaining fields, in any format. A tree of the whole document would
+//! take eight times the memory, which is megabytes for a load balancer of many Services.
 
 use std::{
     fmt::{self, Write},
@@ -14,7 +14,7 @@ use serde::{
 };
 use serde_json::Value;
 
-/// Removes the field at the path, in every element of a list on the way. Returns `true` if there was one.
+/// Removes the field at `path`, in every element of lists on the path. Returns `true` if it existed.
 pub(super) fn remove(value: &mut Value, path: &str) -> bool {
     match value {
         Value::Array(items) => items.iter_mut().map(|item| remove(item, path)).fold(false, BitOr::bitor),
@@ -26,16 +26,16 @@ pub(super) fn remove(value: &mut Value, path: &str) -> bool {
     }
 }
 
-/// Fields that go, and one whose value is changed as a tree.
+/// Removed fields, and a field whose value is changed as a tree.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a> {
-    /// Paths of the fields that go, sorted.
+    /// Paths of the removed fields, sorted.
     pub paths: &'a [String],
     /// Path of the value that is changed as a tree.
     pub tree: Option<&'a str>,
-    /// What becomes of the tree.
+    /// Change that is applied to the tree.
     pub change: fn(&mut Value),
-    /// Length of the path of the current value, with its dot.
+    /// Length of the path of the current value, including its final dot.
     pub depth: usize,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
     /// Returns the fields of the value called `name`.
     fn below(self, name: &str) -> Self {
         let is_below = |path: &str| self.rest(path).strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-        // Sorted paths of one value follow each other.
+        // Sorted paths below one value are adjacent.
         let first = self.paths.iter().position(|path| is_below(path)).unwrap_or(self.paths.len());
         let paths = self.paths.get(first..).unwrap_or_default();
         let count = paths.iter().take_while(|path| is_below(path)).count();
@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value without some of its fields.
+/// Value without some of its fields.
 pub(super) struct Without<'a, T: ?Sized> {
     pub value: &'a T,
     pub fields: Fields<'a>,
@@ -87,14 +87,14 @@ impl<T: Serialize + ?Sized> Serialize for Without<'_, T> {
     }
 }
 
-/// Passes on what it is given, without the fields. `name`: key of the value to come.
+/// Serializer that forwards all but the removed fields. `name` is the key of the next value.
 struct Filter<'a, S> {
     inner: S,
     fields: Fields<'a>,
     name: String,
 }
 
-/// The text of a key.
+/// Adapter that displays a key as text.
 struct Key<'a, K: ?Sized>(&'a K);
 
 impl<K: Serialize + ?Sized> fmt::Display for Key<'_, K> {
@@ -143,7 +143,7 @@ impl<S: SerializeSeq> SerializeSeq for Filter<'_, S> {
     }
 }
 
-/// As a map, which is the same in JSON.
+/// Serializes a struct as a map, which is the same in JSON.
 impl<M: SerializeMap> SerializeStruct for Filter<'_, M> {
     type Ok = M::Ok;
     type Error = M::Error;
@@ -157,8 +157,8 @@ impl<M: SerializeMap> SerializeStruct for Filter<'_, M> {
     }
 }
 
-/// Methods that pass on a value without fields.
-macro_rules! pass_on {
+/// Methods that forward a value without fields.
+macro_rules! forward {
     ($($method:ident($($value:ident: $type:ty),*))*) => {$(
         fn $method(self $(, $value: $type)*) -> Result<S::Ok, S::Error> {
             self.inner.$method($($value),*)
@@ -166,7 +166,7 @@ macro_rules! pass_on {
     )*};
 }
 
-/// Methods for shapes that JSON does not have.
+/// Methods for shapes that do not occur in ARM documents.
 macro_rules! refuse {
     ($($method:ident($($type:ty),*) -> $output:ty;)*) => {$(
         fn $method(self $(, _: $type)*) -> Result<$output, S::Error> {
@@ -186,7 +186,7 @@ impl<'a, S: Serializer> Serializer for Filter<'a, S> {
     type SerializeTupleVariant = Impossible<S::Ok, S::Error>;
     type SerializeStructVariant = Impossible<S::Ok, S::Error>;
 
-    /// Passes on no length, because the number of fields that remain is unknown.
+    /// Forwards no length, because the number of remaining fields is unknown.
     fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
         Ok(Filter { inner: self.inner.serialize_map(None)?, fields: self.fields, name: self.name })
     }
@@ -207,7 +207,7 @@ impl<'a, S: Serializer> Serializer for Filter<'a, S> {
         value.serialize(self)
     }
 
-    pass_on! {
+    forward! {
         serialize_bool(value: bool) serialize_i8(value: i8) serialize_i16(value: i16) serialize_i32(value: i32)
         serialize_i64(value: i64) serialize_u8(value: u8) serialize_u16(value: u16) serialize_u32(value: u32)
         serialize_u64(value: u64) serialize_f32(value: f32) serialize_f64(value: f64) serialize_char(value: char)
@@ -246,7 +246,7 @@ mod tests {
         serde_json::to_string(&Without { value, fields }).unwrap()
     }
 
-    /// The same by way of a tree.
+    /// Removes the fields from a tree.
     fn by_tree(paths: &[&str], mut value: Value) -> Value {
         for path in paths {
             remove(&mut value, path);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_a_tree_would_have() {
+    fn the_filter_yields_the_same_as_a_tree() {
         let mut paths = ["etag", "a.etag", "a.b", "a.list.x", "a.list.x.y", "a.list.deep.z", "none.of", "text.x"];
         paths.sort_unstable();
         for value in [
@@ -267,13 +267,13 @@ mod tests {
             json!([{"etag": 1, "a": {"b": 2, "c": 3}}]),
             json!("etag"),
         ] {
-            let left = without(&value, &paths, "nowhere", |_| unreachable!("there is no such field"));
-            assert_eq!(left, by_tree(&paths, value.clone()).to_string(), "{value}");
+            let filtered = without(&value, &paths, "nowhere", |_| unreachable!("there is no such field"));
+            assert_eq!(filtered, by_tree(&paths, value.clone()).to_string(), "{value}");
         }
     }
 
     #[test]
-    fn one_field_is_changed_as_a_tree() {
+    fn a_field_is_changed_as_a_tree() {
         let value = json!({"a": {"b": [{"x": 1, "y": 2}], "c": 3}, "b": 4});
         let changed = without(&value, &["a.b.x"], "a.b", |value| {
             assert_eq!(*value, json!([{"y": 2}]));

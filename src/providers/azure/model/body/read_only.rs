@@ -1,17 +1,16 @@
 //! Paths of the fields that only ARM writes, by type of document, from the table of types.
 //!
-//! A path names a field; on the way it passes through every element of a list.
+//! A path names a field, in every element of the lists on the path.
 
 use std::sync::LazyLock;
 
 use crate::providers::azure::model::{ApiType, api};
 
-/// Read-only fields of one type.
+/// Read-only fields of a type of document.
 #[derive(Debug)]
 pub struct ReadOnlyFields {
-    /// Type of the document.
     pub kind: &'static ApiType,
-    /// Paths of the fields, sorted.
+    /// Paths of the fields, with dots as separators, sorted.
     pub paths: Vec<String>,
 }
 
@@ -30,7 +29,7 @@ impl ReadOnlyFields {
     }
 }
 
-/// Returns the fields of this type; `None`: nothing is known of it.
+/// Returns the read-only fields of `kind`; `None` if the table has no row for it.
 pub fn of(kind: &ApiType) -> Option<&'static ReadOnlyFields> {
     TABLE.iter().find(|fields| fields.kind == kind)
 }
@@ -39,5 +38,5 @@ pub fn of(kind: &ApiType) -> Option<&'static ReadOnlyFields> {
 pub static TABLE: LazyLock<Vec<ReadOnlyFields>> =
     LazyLock::new(|| api::ALL.iter().copied().filter_map(ReadOnlyFields::new).collect());
 
-/// Fields of every document, and of every part that has a version of its own.
+/// Read-only fields of every document, and of every part with its own version.
 const COMMON: [&str; 3] = ["etag", "properties.provisioningState", "type"];

@@ -9,7 +9,7 @@ fn body(kind: &ApiType, document: &Value) -> Value {
     serde_json::from_slice(&of(kind, document).unwrap()).unwrap()
 }
 
-/// As Azure's documentation shows one, shortened.
+/// Returns a load balancer as in Azure's documentation, shortened.
 fn load_balancer() -> Value {
     let lb = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/lb";
     let nic = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/networkInterfaces/n/ipConfigurations/c";
@@ -44,7 +44,7 @@ fn load_balancer() -> Value {
 }
 
 #[test]
-fn a_load_balancer_is_sent_without_what_arm_owns_and_with_everything_else() {
+fn a_load_balancer_is_sent_without_its_read_only_fields() {
     let document = load_balancer();
     let (lb, sent) = (document["id"].as_str().unwrap().to_owned(), body(&api::LOAD_BALANCERS, &document));
     let expected = json!({
@@ -66,14 +66,16 @@ fn a_load_balancer_is_sent_without_what_arm_owns_and_with_everything_else() {
         },
     });
     assert_eq!(sent, expected);
-    assert_eq!(body(&api::LOAD_BALANCERS, &sent), sent, "nothing is left to take away");
+    assert_eq!(body(&api::LOAD_BALANCERS, &sent), sent, "no read-only field remains");
     let modelled: ArmLoadBalancer = serde_json::from_value(document).unwrap();
-    let sent: ArmLoadBalancer = serde_json::from_slice(&of(&api::LOAD_BALANCERS, &modelled).unwrap()).unwrap();
-    assert_eq!(sent, serde_json::from_value(expected).unwrap());
+    let sent: Value = serde_json::from_slice(&of(&api::LOAD_BALANCERS, &modelled).unwrap()).unwrap();
+    let mut expected = expected;
+    expected["properties"].as_object_mut().unwrap().remove("probes");
+    assert_eq!(sent, expected, "a modeled field that is null is absent");
 }
 
 #[test]
-fn addresses_of_a_pool_go_only_when_they_say_nothing() {
+fn addresses_of_a_pool_are_removed_if_they_are_default() {
     let shown = json!({"name": "a", "properties": {"networkInterfaceIPConfiguration": {"id": "/c"}, "adminState": "None"}});
     let drained =
         json!({"name": "b", "properties": {"networkInterfaceIPConfiguration": {"id": "/c"}, "adminState": "Down"}});
@@ -97,7 +99,7 @@ fn addresses_of_a_pool_go_only_when_they_say_nothing() {
 }
 
 #[test]
-fn default_rules_go_and_the_groups_own_stay() {
+fn default_rules_are_removed_and_others_are_kept() {
     let rule =
         json!({"name": "r", "id": "/r", "properties": {"priority": 500, "provisioningState": "Succeeded", "new": [1]}});
     let group =
@@ -108,29 +110,29 @@ fn default_rules_go_and_the_groups_own_stay() {
     assert_eq!(sent, json!({"location": "x", "properties": {"securityRules": rules}}));
 }
 
-/// A document with a field at every path of the table, and beside each of them one that nobody knows.
+/// Returns a document with a field at every path of the table, and an unknown field next to each of them.
 fn full(paths: &[&str]) -> Value {
     let mut document = json!({});
     for path in paths {
-        let mut place = &mut document;
+        let mut target = &mut document;
         let mut steps = path.split('.').peekable();
         while let Some(step) = steps.next() {
-            place["unknown"] = json!("kept");
+            target["unknown"] = json!("kept");
             let inner = if steps.peek().is_some() { json!({}) } else { json!("read-only") };
-            let fields = place.as_object_mut().unwrap();
-            place = fields.entry(step).or_insert(inner);
+            let fields = target.as_object_mut().unwrap();
+            target = fields.entry(step).or_insert(inner);
         }
     }
     document
 }
 
 #[test]
-fn every_field_of_the_table_goes_and_no_other() {
+fn only_the_fields_of_the_table_are_removed() {
     for fields in read_only::TABLE.iter() {
         let paths: Vec<&str> = fields.paths.iter().map(String::as_str).collect();
         let (document, mut stripped) = (full(&paths), full(&paths));
-        let gone: BTreeSet<&str> = strip(fields, &mut stripped).into_iter().collect();
-        assert_eq!(gone, paths.into_iter().collect(), "{}", fields.kind.resource_type);
+        let removed: BTreeSet<&str> = strip(fields, &mut stripped).into_iter().collect();
+        assert_eq!(removed, paths.into_iter().collect(), "{}", fields.kind.resource_type);
         let count = |value: &Value, text: &str| value.to_string().matches(text).count();
         assert_eq!(count(&stripped, "read-only"), 0, "{stripped}");
         assert_eq!(count(&stripped, "kept"), count(&document, "kept"), "{stripped}");
@@ -138,13 +140,13 @@ fn every_field_of_the_table_goes_and_no_other() {
 }
 
 #[test]
-fn a_type_without_a_row_is_sent_as_it_is() {
+fn a_type_without_a_row_is_sent_unchanged() {
     let document = json!({"etag": "1", "name": "n", "properties": {"provisioningState": "Succeeded"}});
     assert_eq!(body(&api::VIRTUAL_NETWORKS, &document), document);
 }
 
 #[test]
-fn nothing_is_added() {
+fn no_field_is_added() {
     let pool_only = json!({"location": "l", "properties": {"backendAddressPools": [{"name": "pool"}]}});
     for document in [json!({"location": "l"}), pool_only] {
         assert_eq!(body(&api::LOAD_BALANCERS, &document), document);

@@ -1,19 +1,16 @@
-//! Fields of a document that are not modelled.
+//! Fields of a document that are not modeled.
 //!
-//! In: whatever is left of an object of ARM. Out: the same fields, to be looked at and to go back.
+//! In: the remaining fields of an object of ARM. Out: the same fields, for reading and for writing back.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// Names of the fields with the version and the type of a part.
-const VERSION: [&str; 3] = ["etag", "provisioningState", "type"];
-
-/// Fields that are not modelled, in ARM's spelling.
+/// Fields that are not modeled, in ARM's spelling.
 ///
-/// A sorted list rather than a map: nearly every part of a document has one or two of them, and the smallest map has room
-/// for eleven.
+/// Stored as a sorted list, because most parts of a document have one or two such fields, and the smallest map allocates eleven
+/// entries.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extra(Box<[(Box<str>, Value)]>);
 
@@ -22,17 +19,25 @@ impl Extra {
         Self::default()
     }
 
-    /// Returns `true` if there are none.
+    /// Returns `true` if all fields of the document are modeled.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Reads the fields of a part of a document, without its version, which only ARM writes and only whole documents need.
-    ///
-    /// Hundreds of parts in a load balancer have one each.
+    /// Deserializes the fields of a part without its version and type, which only ARM writes and only whole documents need.
     pub fn of_part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::without(&["etag", "type"], deserializer)
+    }
+
+    /// Deserializes the properties of a part without its provisioning state, which only ARM writes.
+    pub fn of_part_properties<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::without(&["provisioningState"], deserializer)
+    }
+
+    /// Removes fields that a load balancer has in each of its hundreds of parts.
+    fn without<'de, D: Deserializer<'de>>(names: &[&str], deserializer: D) -> Result<Self, D::Error> {
         let Self(fields) = Self::deserialize(deserializer)?;
-        Ok(Self(fields.into_iter().filter(|(name, _)| !VERSION.contains(&name.as_ref())).collect()))
+        Ok(Self(fields.into_iter().filter(|(name, _)| !names.contains(&name.as_ref())).collect()))
     }
 
     pub fn get(&self, name: &str) -> Option<&Value> {
@@ -47,7 +52,7 @@ impl Serialize for Extra {
     }
 }
 
-/// Of fields of the same name the last one.
+/// Deserializes the fields. If a name occurs twice, the last field is kept.
 impl<'de> Deserialize<'de> for Extra {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         BTreeMap::deserialize(deserializer).map(|fields| Self(fields.into_iter().collect()))
@@ -59,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_does_not_matter_and_the_last_of_a_name_counts() {
+    fn order_is_ignored_and_the_last_field_of_a_name_is_kept() {
         let read = |text| serde_json::from_str::<Extra>(text).unwrap();
         assert_eq!(read(r#"{"a": 1, "b": 2}"#), read(r#"{"b": 0, "a": 1, "b": 2}"#));
         assert_ne!(read(r#"{"a": 1}"#), read(r#"{"a": null}"#));

@@ -27,12 +27,12 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Unknown fields, under names that no document models.
+/// Generates unknown fields, with names that no document models.
 fn unknown_fields() -> impl Strategy<Value = Vec<(String, Value)>> {
     vec(("x-[a-zA-Z@._-]{0,6}", any_json()), 1..4)
 }
 
-/// Adds `fields` to every object inside `document`, `document` too, but not to maps of tags.
+/// Adds `fields` to every object inside `document`, including `document`, except maps of tags.
 fn scatter(document: &mut Value, fields: &[(String, Value)]) {
     match document {
         Value::Object(map) => {
@@ -118,7 +118,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn unknown_fields_survive_at_every_level(fields in unknown_fields()) {
+    fn unknown_fields_are_preserved_at_every_level(fields in unknown_fields()) {
         let scattered = |mut document: Value| { scatter(&mut document, &fields); document };
         survives::<ArmLoadBalancer>(&scattered(load_balancer()))?;
         survives::<VirtualMachineScaleSetVm>(&scattered(scale_set_vm()))?;
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn modelled_fields_are_read() {
+fn modeled_fields_are_read() {
     let document: ArmLoadBalancer = serde_json::from_value(load_balancer()).unwrap();
     let properties = document.properties.unwrap();
     assert!(properties.extra.is_empty(), "{:?}", properties.extra);
@@ -145,7 +145,7 @@ fn modelled_fields_are_read() {
 }
 
 #[test]
-fn absent_empty_and_null_stay_apart_as_far_as_arm_tells_them_apart() {
+fn absent_and_empty_are_preserved_and_null_is_absent() {
     let empty = json!({"name": "", "tags": {"k": null}, "properties": {}});
     let cases = [
         (json!({}), json!({})),

@@ -21,7 +21,7 @@ fn ids_are_parsed_into_their_parts() {
     assert_eq!(vm.resource_type(), "Microsoft.Compute/virtualMachineScaleSets/virtualMachines");
     assert_eq!(vm.name_of("VIRTUALMACHINESCALESETS"), Some("pool-1"));
     assert_eq!(vm.name_of("virtualMachines"), Some("3"));
-    assert_eq!(vm.name_of("pool-1"), None, "a name is no type");
+    assert_eq!(vm.name_of("pool-1"), None, "a name is not a type");
     let chain: Vec<_> = std::iter::successors(vm.parent(), ResourceId::parent).map(|id| id.to_string()).collect();
     let set = VM.trim_end_matches("/virtualMachines/3");
     assert_eq!(chain, [set, "/subscriptions/S1/resourceGroups/My.Group_(1)", "/subscriptions/S1"]);
@@ -42,9 +42,9 @@ fn types_are_compared_level_by_level() {
 }
 
 #[test]
-fn what_is_no_id_is_refused() {
+fn text_that_is_not_an_id_is_refused() {
     let missing = "a type or a name is missing";
-    let segment = "it has a segment that is empty, made of dots, or holds a character that no name has";
+    let segment = "a segment is empty, consists of dots, or contains a character that names do not allow";
     let start = "it does not begin with /subscriptions/";
     let cases = [
         ("", start),
@@ -62,17 +62,17 @@ fn what_is_no_id_is_refused() {
         ("/subscriptions/s/resourceGroups/g/providers/N/t", missing),
         ("/subscriptions/s/resourceGroups/g/providers/N/t/n/u", missing),
     ];
-    for (text, why) in cases {
-        assert_eq!(ResourceId::parse(text).map(|id| id.to_string()).unwrap_err().why, why, "{text}");
+    for (text, reason) in cases {
+        assert_eq!(ResourceId::parse(text).map(|id| id.to_string()).unwrap_err().reason, reason, "{text}");
     }
     for group in ["..", ".", "...", "%2e%2E", "a b", "a?b", "a#b", "a\\b", "a%b", "a%2", "a\nb"] {
         let refused = ResourceId::parse(&format!("/subscriptions/s/resourceGroups/{group}"));
-        assert_eq!(refused.map(|id| id.to_string()).unwrap_err().why, segment, "{group}");
+        assert_eq!(refused.map(|id| id.to_string()).unwrap_err().reason, segment, "{group}");
     }
     let long = ResourceId::parse(&"\n".repeat(10_000)).unwrap_err();
-    assert_eq!(long.text, "\\n".repeat(200), "short, and no line of a log");
+    assert_eq!(long.text, "\\n".repeat(200), "truncated, and without line breaks");
     let longer = ResourceId::parse(&format!("/subscriptions/s/resourceGroups/g/providers/N{}", "/a".repeat(500_000)));
-    assert_eq!(longer.unwrap_err().why, "it is longer than any id", "refused before it is looked at");
+    assert_eq!(longer.unwrap_err().reason, "it is longer than any id", "refused before it is parsed");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn any_id() -> impl Strategy<Value = ResourceId> {
     })
 }
 
-/// Another spelling: letter case flipped where the mask says so.
+/// Returns `text` with the letter case flipped at the bits of `mask`.
 fn respell(text: &str, mask: u64) -> String {
     let flip = |(position, c): (usize, char)| match (mask >> (position % 64) & 1, c.is_ascii_uppercase()) {
         (0, _) => c,
@@ -150,10 +150,10 @@ proptest! {
     }
 
     #[test]
-    fn equality_order_and_keys_agree(one in any_id(), other in any_id()) {
-        prop_assert_eq!(one == other, one.key() == other.key());
-        prop_assert_eq!(one.cmp(&other), one.key().cmp(&other.key()));
-        prop_assert_eq!(one.cmp(&other), other.cmp(&one).reverse());
+    fn equality_order_and_keys_agree(id in any_id(), other in any_id()) {
+        prop_assert_eq!(id == other, id.key() == other.key());
+        prop_assert_eq!(id.cmp(&other), id.key().cmp(&other.key()));
+        prop_assert_eq!(id.cmp(&other), other.cmp(&id).reverse());
     }
 
     #[test]
@@ -165,7 +165,7 @@ proptest! {
         prop_assert!(child.name_of(&kind).is_some());
     }
 
-    /// Whatever a user writes into a name: the id keeps its shape, and its URL its path.
+    /// Builds IDs from arbitrary names, and checks their form and the path of their URLs.
     #[test]
     fn no_name_escapes_its_segment(group in ".{0,12}", name in "[./%?#a2eE \\\\]{0,8}") {
         let id = ResourceId::group_of("s", &group).resource("Microsoft.Network/loadBalancers", &[&name]);

@@ -1,4 +1,4 @@
-//! Every annotation of Services once: key, accepted values, default, what it does. Readers and the reference page derive from the table.
+//! Table of the annotations of Services: key, accepted values, default, meaning. Readers and the reference page derive from the table.
 //!
 //! In: the annotations of a Service. Out: typed values, or a [`ServiceRefusal`] that names the key and what it accepts.
 //! Upstream: `pkg/consts/consts.go`, `pkg/consts/helpers.go`.
@@ -31,56 +31,55 @@ macro_rules! prefix {
     };
 }
 
-/// What all keys begin with.
+/// Prefix of all keys.
 pub const PREFIX: &str = prefix!();
 
-/// The annotations of a Service.
 pub type ServiceAnnotations = BTreeMap<String, String>;
 
-/// One row of the table.
+/// Row of the table of annotations.
 #[derive(Debug, Clone, Copy)]
 pub struct AnnotationEntry {
-    /// Key; `{p}` stands for the number of a port of the Service.
+    /// Key; `{p}` is the number of a port of the Service.
     pub key: &'static str,
-    /// Which part of the reference it belongs to.
+    /// Section of the reference page.
     pub group: &'static str,
-    /// What the value may be, for messages and the reference page.
+    /// Accepted values, for messages and the reference page.
     pub accepts: fn() -> String,
-    /// Longest text that is looked at, in bytes.
+    /// Longest text that is read, in bytes.
     pub longest: usize,
-    /// What the admission policy says about the text.
+    /// Regular expression (RE2) of accepted texts, for the admission policy; `None`: the policy does not match the text.
     pub pattern: fn() -> Option<&'static str>,
-    /// Smallest and largest number.
+    /// Smallest and largest number; `None`: the value is not a number.
     pub bounds: fn() -> Option<(i32, i32)>,
-    /// Whether a text is refused, whatever the Service.
+    /// Predicate for texts that are refused for every Service.
     pub refuses: fn(&str) -> bool,
-    /// What counts without the annotation.
+    /// Behavior without the annotation.
     pub default: &'static str,
-    /// What it does.
+    /// Meaning, for the reference page.
     pub doc: &'static str,
 }
 
-/// An annotation that a Service has once, with values of kind `K`.
+/// Annotation that a Service has once, with values of format `K`.
 #[derive(Debug)]
 pub struct AnnotationKey<K> {
-    /// The whole key.
+    /// Key, including the prefix.
     pub key: &'static str,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: AnnotationFormat> AnnotationKey<K> {
-    /// The value; `None`: not given, or written so that it counts as not given.
+    /// Returns the value; `None`: the annotation is absent, or its text counts as absent.
     pub fn read<'a>(&self, annotations: &'a ServiceAnnotations) -> Result<Option<K::Value<'a>>, ServiceRefusal> {
         read::<K>(self.key, annotations)
     }
 
-    /// Whether the annotation is there, whatever it says.
+    /// Returns `true` if the annotation is present, whatever its value.
     pub fn is_given(&self, annotations: &ServiceAnnotations) -> bool {
         annotations.contains_key(self.key)
     }
 }
 
-/// An annotation that each port of a Service may have, with values of kind `K`.
+/// Annotation that each port of a Service may have, with values of format `K`.
 #[derive(Debug)]
 pub struct PortAnnotationKey<K> {
     ending: &'static str,
@@ -88,18 +87,18 @@ pub struct PortAnnotationKey<K> {
 }
 
 impl<K: AnnotationFormat> PortAnnotationKey<K> {
-    /// The whole key for a port of the Service.
+    /// Returns the key for a port of the Service, including the prefix.
     pub fn of(&self, port: i32) -> String {
         format!("{PREFIX}port_{port}_{}", self.ending)
     }
 
-    /// The value for a port; `None`: not given, or written so that it counts as not given.
+    /// Returns the value for a port; `None`: the annotation is absent, or its text counts as absent.
     pub fn read<'a>(&self, port: i32, annotations: &'a ServiceAnnotations) -> Result<Option<K::Value<'a>>, ServiceRefusal> {
         read::<K>(&self.of(port), annotations)
     }
 }
 
-/// The door: no other code reads the text of an annotation. What is too long, or has characters that nobody sees, is not looked at.
+/// Reads the text of an annotation; no other code does. A text that is too long or has control characters is refused unread.
 fn read<'a, K: AnnotationFormat>(
     key: &str,
     annotations: &'a ServiceAnnotations,
@@ -124,18 +123,18 @@ fn refuses<K: AnnotationFormat>(text: &str) -> bool {
     read::<K>(key, &[(key.to_owned(), text.to_owned())].into()).is_err()
 }
 
-/// Blanks, such as those between the lines of a list, are no harm.
+/// Returns `true` for control characters, except blanks such as those between the lines of a list.
 fn is_invisible(c: char) -> bool {
     c.is_control() && !c.is_ascii_whitespace()
 }
 
-/// The beginning of a text of the user, fit for one line of a message: at most 64 characters.
+/// Returns the beginning of a user's text for one line of a message: at most 64 characters.
 pub fn excerpt(text: &str) -> String {
     const LONGEST: usize = 64;
     text::one_line(&text::excerpt(text, LONGEST))
 }
 
-/// The first of several texts of the user, and how many more there are.
+/// Returns excerpts of the first texts of a user, and the number of the omitted texts.
 pub fn excerpts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 5;
     let mut texts = texts.into_iter();
@@ -155,7 +154,7 @@ macro_rules! annotations {
         $($(#[doc = $doc] pub const $name: AnnotationKey<$kind> = AnnotationKey { key: concat!(prefix!(), $key), kind: PhantomData };)*)*
         $(#[doc = $port_doc] pub const $port_name: PortAnnotationKey<$port_kind> = PortAnnotationKey { ending: $ending, kind: PhantomData };)*
 
-        /// All annotations, in the order of the reference page.
+        /// Annotations, in the order of the reference page.
         pub const ANNOTATIONS: &[AnnotationEntry] = &[
             $($(AnnotationEntry {
                 key: concat!(prefix!(), $key), group: $group, accepts: <$kind as AnnotationFormat>::accepts,
@@ -171,7 +170,7 @@ macro_rules! annotations {
             },)*
         ];
 
-        /// What the keys of ports end with.
+        /// Endings of the keys of ports.
         const PORT_ENDINGS: &[&str] = &[$($ending),*];
     };
 }

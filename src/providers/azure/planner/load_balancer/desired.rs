@@ -1,7 +1,8 @@
-//! What the documents have to become: pure functions that change one document for many Services at once.
+//! Desired documents: pure functions that change one document for many Services at once.
 //!
-//! Each takes a document as ARM sent it and the asks, changes only what belongs to those Services (by names and tags), and answers for
-//! each Service whether that was possible. Applied twice they change nothing the second time; the order of the asks does not matter.
+//! Each function takes a document as ARM sent it and the requests, changes only the parts that belong to those Services (by names and
+//! tags), and returns for each Service whether the change was possible. A second application changes nothing, and the order of the
+//! requests does not matter.
 
 pub mod arm_constraints;
 mod attempt;

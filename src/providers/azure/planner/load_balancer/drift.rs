@@ -1,7 +1,7 @@
-//! Drift: what somebody else changed in Azure of what this process had found or made right. Pure.
+//! Drift: changes of another writer in Azure to documents that this process had found or made correct. Pure.
 //!
-//! [`findings`] reads out of a plan which documents of which Services differ; [`repairs`] says when they are put right, so that two programs
-//! that want different things do not write in turns without end.
+//! [`findings`] reads from a plan which documents of which Services differ. [`repairs`] decides when they are repaired, so
+//! that two programs with different desired states do not overwrite each other without end.
 
 pub mod findings;
 pub mod repairs;

@@ -1,7 +1,7 @@
-//! The entries of the configuration that each stand for an external and an internal load balancer. Pure.
+//! Entries of the configuration, each for an external and an internal load balancer. Pure.
 //!
-//! In: `multipleStandardLoadBalancerConfigurations`. Out: [`LoadBalancerEntry`], with selectors ready to match. Without the list there is one
-//! entry, which takes everything. Upstream: `pkg/provider/config/multi_slb.go`.
+//! In: `multipleStandardLoadBalancerConfigurations`. Out: [`LoadBalancerEntry`], with selectors ready to match. Without the list, there is
+//! one entry, which accepts every Service. Upstream: `pkg/provider/config/multi_slb.go`.
 
 use std::collections::BTreeSet;
 
@@ -11,41 +11,41 @@ use crate::providers::azure::{
     model::spelling,
 };
 
-/// One element of the list.
+/// Element of the list of load balancers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoadBalancerEntry {
     /// Name of the external load balancer.
     pub name: String,
-    /// The scale set or availability set whose Nodes belong to it.
+    /// Scale set or availability set whose Nodes belong to the load balancers.
     pub primary_vm_set: String,
-    /// `allowServicePlacement` is false: no Service comes, and those that are there stay.
+    /// Whether `allowServicePlacement` is false: no Service is added, and existing Services remain.
     pub is_closed: bool,
-    /// Which Services, by their labels.
+    /// Selector of Services by their labels.
     pub service_selector: Option<LabelMatcher>,
-    /// Which Services, by the labels of their Namespace.
+    /// Selector of Services by the labels of their Namespace.
     pub namespace_selector: Option<LabelMatcher>,
-    /// Which Nodes; an empty selector is none, as upstream.
+    /// Selector of Nodes; an empty selector counts as none, as upstream.
     pub node_selector: Option<LabelMatcher>,
 }
 
 impl LoadBalancerEntry {
-    /// The entry that there is without a list.
+    /// Returns the only entry of a configuration without a list.
     pub fn implied(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// Whether its external load balancer is called `external`.
+    /// Returns `true` if the external load balancer is called `external`.
     pub fn is_called(&self, external: &str) -> bool {
         spelling::same_name(&self.name, external)
     }
 
-    /// Whether it says which Services it is for.
+    /// Returns `true` if the entry selects Services by labels.
     pub fn has_selector(&self) -> bool {
         self.service_selector.is_some() || self.namespace_selector.is_some()
     }
 }
 
-/// The entries that count: only standard load balancers can be several.
+/// Returns the configured entries if load balancers are standard, else none: only standard load balancers can be several.
 pub fn entries(config: &AzureConfig) -> Vec<LoadBalancerEntry> {
     let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
     let list = config.multiple_standard_load_balancer_configurations.iter().filter(|_| is_standard);
@@ -63,7 +63,7 @@ fn entry(configured: &MultipleStandardLoadBalancer) -> LoadBalancerEntry {
     }
 }
 
-/// Returns the keys of the labels that a selector of some entry looks at.
+/// Returns the keys of the labels that a selector of some entry reads.
 pub fn label_keys(
     entries: &[LoadBalancerEntry],
     selector: fn(&LoadBalancerEntry) -> Option<&LabelMatcher>,

@@ -1,6 +1,6 @@
 //! Labels, and selectors of the configuration that match them. Pure.
 //!
-//! In: `matchLabels` and `matchExpressions` as configured. Out: whether labels match, and which keys decide.
+//! In: `matchLabels` and `matchExpressions` as configured. Out: the matcher of labels, and the keys that it reads.
 //! Upstream: apimachinery, `metav1.LabelSelectorAsSelector`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 /// Labels of an object.
 pub type LabelMap = BTreeMap<String, String>;
 
-/// Returns the labels that have one of `keys`: a change of another label changes nothing.
+/// Returns the labels that have one of `keys`. Changes of other labels have no effect.
 pub fn with_keys(labels: Option<&LabelMap>, keys: &BTreeSet<&str>) -> LabelMap {
     let found = labels.into_iter().flatten().filter(|(key, _)| keys.contains(key.as_str()));
     found.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -19,22 +19,22 @@ pub fn with_keys(labels: Option<&LabelMap>, keys: &BTreeSet<&str>) -> LabelMap {
 /// A condition on the value of one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum LabelCondition {
-    /// It is one of these.
+    /// Label with one of these values.
     In(Vec<String>),
-    /// It is none of these, or there is no such label.
+    /// Label with none of these values, or no such label.
     NotIn(Vec<String>),
     Exists,
     DoesNotExist,
 }
 
-/// A selector: every condition has to hold.
+/// Selector whose conditions must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelMatcher {
     conditions: Vec<(String, LabelCondition)>,
 }
 
 impl LabelMatcher {
-    /// What was configured; its operators and values have been checked.
+    /// Returns the matcher of a configured selector, whose operators and values have been checked.
     pub fn new(selector: &LabelSelector) -> Self {
         let equal = selector.match_labels.iter().flatten();
         let equal = equal.map(|(key, value)| (key.clone(), LabelCondition::In(vec![value.clone()])));
@@ -42,17 +42,17 @@ impl LabelMatcher {
         Self { conditions: equal.chain(rows).collect() }
     }
 
-    /// Whether it has no condition, and so matches everything.
+    /// Returns `true` if there is no condition, so that all labels match.
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()
     }
 
-    /// Whether the labels match.
+    /// Returns `true` if `labels` meet every condition.
     pub fn matches(&self, labels: &LabelMap) -> bool {
         self.conditions.iter().all(|(key, condition)| holds(condition, labels.get(key)))
     }
 
-    /// Keys of the labels that decide.
+    /// Returns the keys of the labels that the conditions read.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.conditions.iter().map(|(key, _)| key.as_str())
     }

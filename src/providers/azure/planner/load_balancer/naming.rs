@@ -1,7 +1,8 @@
-//! Every name that load balancing gives to something in Azure. Pure.
+//! Names of everything that load balancing creates in Azure. Pure.
 //!
-//! In: Services' identities and the settings. Out: names, byte for byte those of cloud-provider-azure, so that what it left behind is
-//! recognised, except where Azure refuses them. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and `pkg/provider/securitygroup`.
+//! In: Services' identities and the settings. Out: names, byte for byte those of cloud-provider-azure, so that its resources are
+//! recognized, except where Azure rejects the names. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and
+//! `pkg/provider/securitygroup`.
 
 use std::collections::BTreeSet;
 
@@ -10,28 +11,28 @@ use crate::providers::azure::model::spelling;
 
 /// Name of the probe that Services with policy `Cluster` may share.
 pub const SHARED_PROBE: &str = "cluster-service-shared-health-probe";
-/// Ending of the names of internal load balancers; it alone makes them internal.
+/// Ending of the names of internal load balancers; the ending alone makes a load balancer internal.
 pub const INTERNAL: &str = "-internal";
 /// Beginning of the names of managed security rules.
 pub const SECURITY_RULE_PREFIX: &str = "k8s-azure-lb";
 
 const IPV6: &str = "-IPv6";
-/// The same of a pool that is one Service's.
+/// Ending of the names of IPv6 pools that belong to one Service.
 const OWN_IPV6: &str = "-ipv6";
-/// Length of [`ServiceIdentity::name_prefix`].
+/// Length of [`ServiceIdentity::name_prefix`] in characters.
 pub const NAME_PREFIX_LENGTH: usize = 32;
-/// Longest name before the family's ending.
+/// Longest name before the ending of the family.
 const MAX_LENGTH: usize = 75;
 /// Longest name that ARM accepts.
 const MAX_NAME: usize = 80;
 
-/// The identity of a Service: `a` and its UID without dashes, cut to 32 characters.
+/// Returns the identity of a Service; its prefix is `a` and the UID without dashes, cut to 32 characters.
 pub fn identity(namespace: &str, name: &str, uid: &str) -> ServiceIdentity {
     let base = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(NAME_PREFIX_LENGTH).collect();
     ServiceIdentity { key: format!("{namespace}/{name}"), name_prefix: base }
 }
 
-/// `name`, with the ending that the IPv6 half of a dual-stack Service has.
+/// Returns `name`, with an ending for the IPv6 half of a dual-stack Service.
 fn of_family(name: String, family: IpFamily, dual: bool) -> String {
     if dual && family == IpFamily::V6 { name + IPV6 } else { name }
 }
@@ -40,12 +41,12 @@ fn truncated(text: &str, length: usize) -> String {
     text.chars().take(length).collect()
 }
 
-/// A load balancer: `external` is the name of the external one.
+/// Returns the name of a load balancer. `external`: name of the external load balancer.
 pub fn load_balancer(external: &str, internal: bool) -> String {
     if internal { format!("{external}{INTERNAL}") } else { external.to_owned() }
 }
 
-/// Whether the load balancer called `name` is internal, and what the external one is called.
+/// Returns the external name of the load balancer called `name`, and whether the load balancer is internal.
 pub fn split_load_balancer(name: &str) -> (&str, bool) {
     let at = name.len().saturating_sub(INTERNAL.len());
     match (name.get(..at), name.get(at..)) {
@@ -54,7 +55,7 @@ pub fn split_load_balancer(name: &str) -> (&str, bool) {
     }
 }
 
-/// A front end. `subnet`: the annotation of an internal Service.
+/// Returns the name of a frontend. `subnet`: the annotation of an internal Service.
 pub fn frontend(identity: &ServiceIdentity, subnet: Option<&str>, family: IpFamily, dual: bool) -> String {
     let Some(subnet) = subnet else { return of_family(identity.name_prefix.clone(), family, dual) };
     let whole = format!("{}-{subnet}", identity.name_prefix);
@@ -75,7 +76,7 @@ pub fn unowned_frontend(member: &str) -> String {
     name
 }
 
-/// A rule, or a probe that belongs to one. The local-traffic probe is that of TCP and the health-check node port.
+/// Returns the name of a rule, or of its probe. The local-traffic probe has the name for TCP and the health-check node port.
 pub fn rule(
     identity: &ServiceIdentity,
     subnet: Option<&str>,
@@ -101,30 +102,30 @@ fn kubernetes_protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Whether a rule or probe called `name` belongs to the Service.
+/// Returns `true` if the rule or probe called `name` belongs to the Service.
 pub fn owns_rule(identity: &ServiceIdentity, name: &str) -> bool {
     spelling::starts_with(name, &identity.name_prefix)
 }
 
-/// Whether a front end called `name` is the Service's own.
+/// Returns `true` if the frontend called `name` is the Service's own.
 pub fn owns_frontend(identity: &ServiceIdentity, name: &str) -> bool {
     name.starts_with(&identity.name_prefix)
 }
 
-/// The back-end pool that all Services of the cluster share.
+/// Returns the name of the backend pool that all Services of the cluster share.
 pub fn pool(cluster: &str, family: IpFamily) -> String {
     of_family(cluster.to_owned(), family, true)
 }
 
-/// The back-end pool that a Service with policy `Local` has for itself among several load balancers.
+/// Returns the name of the backend pool that belongs to one Service with policy `Local` among several load balancers.
 ///
-/// Upstream leaves a name that is too long to ARM's refusal, so no pool of upstream has one.
+/// Upstream sends names that are too long, which ARM rejects, so no pool of upstream has such a name.
 pub fn own_pool(identity: &ServiceIdentity, family: IpFamily) -> String {
     let ending = if family == IpFamily::V6 { OWN_IPV6 } else { "" };
     shortened(&identity.key.to_lowercase().replace('/', "-"), MAX_NAME - ending.len()) + ending
 }
 
-/// Returns the name of a Node's entry in a backend pool: the Node's, which may have 253 characters.
+/// Returns the name of a Node's entry in a backend pool: the name of the Node, shortened, because it may have 253 characters.
 pub fn pool_member(node: &str) -> String {
     shortened(node, MAX_NAME)
 }
@@ -138,7 +139,7 @@ fn shortened(name: &str, longest: usize) -> String {
     truncated(name, longest - hash.len() - 1) + "-" + &hash
 }
 
-/// The family of the members of the pool called `name`, if it is one that all Services share.
+/// Returns the family of the members of the pool called `name`, if all Services share the pool.
 pub fn pool_family(name: &str) -> IpFamily {
     let ending = name.len().checked_sub(IPV6.len()).and_then(|at| name.get(at..));
     if spelling::is_word(ending, IPV6) { IpFamily::V6 } else { IpFamily::V4 }
@@ -146,8 +147,8 @@ pub fn pool_family(name: &str) -> IpFamily {
 
 /// Returns the name of a public IP that the Service owns. `prefix`: name of the prefix it is taken from.
 ///
-/// Azure refuses names that end with `-` or `.`, so a name that is cut there ends with `_`. Before the ending of a family both are valid, and
-/// stay as in upstream.
+/// Azure rejects names that end with `-` or `.`, so a name that is cut there ends with `_`. Before the ending of a family, both characters
+/// are valid, and remain as in upstream.
 pub fn public_ip(cluster: &str, identity: &ServiceIdentity, prefix: Option<&str>, family: IpFamily, dual: bool) -> String {
     if dual && family == IpFamily::V6 {
         return public_ip_of_family(cluster, identity, prefix, family);
@@ -170,7 +171,7 @@ fn cut_public_ip(cluster: &str, identity: &ServiceIdentity, prefix: Option<&str>
     truncated(&format!("{cluster}-{}{prefix}", identity.name_prefix), MAX_LENGTH)
 }
 
-/// ARM's word for the protocol of a security rule.
+/// Returns ARM's word for the protocol of a security rule.
 pub fn security_protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "Tcp",
@@ -179,7 +180,7 @@ pub fn security_protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Returns ports as texts, in the order of texts.
+/// Returns ports as texts, in lexical order.
 pub fn sorted_texts(ports: &BTreeSet<i32>) -> Vec<String> {
     let mut texts: Vec<_> = ports.iter().map(ToString::to_string).collect();
     texts.sort();
@@ -192,18 +193,20 @@ pub fn allow_rule(family: IpFamily, protocol: Protocol, sources: &[String], port
     format!("{SECURITY_RULE_PREFIX}_allow_{family}_{}", hash(&text))
 }
 
-/// The rule that denies the rest.
+/// Returns the name of the rule that denies the rest.
 pub fn deny_rule(family: IpFamily) -> String {
     format!("{SECURITY_RULE_PREFIX}_deny-all_{family}")
 }
 
-/// The rule that denies the rest of a protocol at some ports of machines. Only this program makes it; for upstream it is one of its own.
+/// Returns the name of the rule that denies the rest of a protocol at some ports of instances.
+///
+/// Only this program creates such a rule; upstream treats it as its own.
 pub fn deny_rule_at(family: IpFamily, protocol: Protocol, ports: &BTreeSet<i32>) -> String {
     let text = format!("{}_{}", security_protocol(protocol), sorted_texts(ports).join(","));
     format!("{SECURITY_RULE_PREFIX}_deny_{family}_{}", hash(&text))
 }
 
-/// MD5 as hexadecimal text: no protection, only a short name for a long text.
+/// Returns the MD5 hash as hexadecimal text, which shortens a name and protects nothing.
 fn hash(text: &str) -> String {
     use md5::{Digest, Md5};
     Md5::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!(long, format!("{}-a6f3c1a528d7e4-IPv6", "c".repeat(60)));
     }
 
-    /// Upstream cuts only, and Azure refuses the name (cloud-provider-azure#5194).
+    /// Upstream only cuts the name, and Azure rejects it (cloud-provider-azure#5194).
     #[test]
     fn public_ips_that_are_cut_end_as_azure_wants() {
         let whole = format!("kubernetes-{}-{}", web().name_prefix, "p".repeat(30));
@@ -263,7 +266,7 @@ mod tests {
             assert_eq!(name(IpFamily::V4, false), single);
             assert_eq!(name(IpFamily::V6, false), single);
             assert_eq!(name(IpFamily::V4, true), single);
-            // Azure accepts these, so they exist already.
+            // Azure accepts these names, so they exist already.
             assert_eq!(name(IpFamily::V6, true), format!("{whole}{last}-IPv6"));
             let of_family = public_ip_of_family("kubernetes", &web(), Some(&prefix), IpFamily::V4);
             assert_eq!(of_family, format!("{whole}{last}-IPv4"));

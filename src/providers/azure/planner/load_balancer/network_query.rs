@@ -1,4 +1,5 @@
-//! What callers ask of the observer: which documents a look needs, how old they may be, and which are doubtful. Pure.
+//! Queries of callers to the observer: the documents that an observation needs, their largest age, and the invalidated ones.
+//! Pure.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,22 +9,23 @@ use crate::providers::azure::{
     model::{ApiType, ArmError, ArmErrorClass, ResourceId, api, spelling},
 };
 
-/// What one look needs beside the load balancers, the public IPs of the cluster's group and the security group.
+/// Documents that one observation needs in addition to the load balancers, the public IPs of the cluster's group and the
+/// security group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkQuery {
-    /// Resource groups whose public IPs are looked at.
+    /// Resource groups whose public IPs are listed.
     pub public_ip_groups: BTreeSet<ResourceId>,
-    /// Resource groups whose private link services are looked at.
+    /// Resource groups whose private link services are listed.
     pub private_link_groups: BTreeSet<ResourceId>,
     /// Names of subnets of the configured virtual network, in any letter case.
     pub subnets: BTreeSet<String>,
-    /// Load balancers, public IPs and private link services, the latter two of groups that are looked at, that somebody who asks may have. When a list lacks one it is
-    /// read by itself.
+    /// Load balancers, and public IPs and private link services of listed groups, that a requesting Service may have. A
+    /// document that its list lacks is read directly.
     pub expected: BTreeSet<NetworkCacheKey>,
 }
 
 impl NetworkQuery {
-    /// Adds what another query needs.
+    /// Adds the documents that another query needs.
     pub fn extend(&mut self, other: &Self) {
         self.public_ip_groups.extend(other.public_ip_groups.iter().cloned());
         self.private_link_groups.extend(other.private_link_groups.iter().cloned());
@@ -31,22 +33,23 @@ impl NetworkQuery {
         self.expected.extend(other.expected.iter().cloned());
     }
 
-    /// Returns the reads of the lists of groups, including the public IPs of `own_group`, in the order in which they are read.
+    /// Returns the reads of the lists of groups, including the public IPs of `own_group`, in the order in which they are
+    /// read.
     pub fn list_keys<'a>(&'a self, own_group: Option<&'a ResourceId>) -> impl Iterator<Item = NetworkCacheKey> + use<'a> {
         let groups: BTreeSet<&ResourceId> = self.public_ip_groups.iter().chain(own_group).collect();
         let public_ips = groups.into_iter().cloned().map(NetworkCacheKey::PublicIps);
         public_ips.chain(self.private_link_groups.iter().cloned().map(NetworkCacheKey::PrivateLinks))
     }
 
-    /// The reads of what is named here.
+    /// Returns the reads of the groups and subnets that the query names.
     pub fn named_keys(&self) -> Vec<NetworkCacheKey> {
         let subnets = self.subnets.iter().cloned().map(|name| NetworkCacheKey::Subnet(name).normalized());
         self.list_keys(None).chain(subnets).collect()
     }
 
-    /// Does without what a read of `what` shows. Whether that was named here.
+    /// Removes the documents that a read returns from the query. Returns `true` if the query named that read.
     pub fn remove(&mut self, what: &NetworkCacheKey) -> bool {
-        // Every look needs the load balancers.
+        // Every observation needs the load balancers, so they remain expected.
         if !matches!(what, NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_)) {
             self.expected.retain(|expected| !what.covers(expected));
         }
@@ -66,22 +69,19 @@ impl NetworkQuery {
     }
 }
 
-/// How old what is known may be. Zero: every look reads.
+/// Largest ages of cached documents. With zero, every observation reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLifetimes {
-    /// The list of load balancers.
     pub load_balancers: Duration,
-    /// Lists of public IPs.
     pub public_ips: Duration,
-    /// Lists of private link services.
     pub private_links: Duration,
     pub security_group: Duration,
-    /// Subnets. Upstream reads a subnet whenever it looks at one; here it is believed as long as the load balancers that refer to it.
+    /// Upstream reads a subnet at each use. Here a cached subnet is used as long as the load balancers that refer to it.
     pub subnets: Duration,
 }
 
 impl CacheLifetimes {
-    /// Those of the configuration.
+    /// Returns the lifetimes of the configuration; all are zero if it disables the cache.
     pub fn from_config(config: &AzureConfig) -> Self {
         let ttl = |ttl: Duration| if config.disable_api_call_cache { Duration::ZERO } else { ttl };
         Self {
@@ -93,7 +93,7 @@ impl CacheLifetimes {
         }
     }
 
-    /// Returns how old the documents that a read of `key` shows may be.
+    /// Returns the largest age of the documents that a read of `key` returns.
     pub fn of(&self, key: &NetworkCacheKey) -> Duration {
         match key {
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => self.load_balancers,
@@ -105,36 +105,34 @@ impl CacheLifetimes {
     }
 }
 
-/// Something that only some Services name, and that could not be read.
+/// Failed read of documents that only some Services name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkReadFailure {
     pub key: NetworkCacheKey,
     pub error: ArmError,
-    /// Whether that is because ARM says of its resource group that it does not exist.
+    /// Whether the read failed because ARM reports that the resource group does not exist.
     pub group_missing: bool,
-    /// How long it is not read again because it does not exist; `None`: something else is wrong.
+    /// Time for which it is not read again because it does not exist; `None` for other errors.
     pub missing_for: Option<Duration>,
 }
 
-/// Whether ARM will say the same for a while.
+/// Returns `true` for errors that ARM will repeat for a while.
 pub fn is_lasting(error: &ArmError) -> bool {
     matches!(error.class, ArmErrorClass::Forbidden | ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
 }
 
-/// What one request can read, and so what can be doubted.
+/// Unit that one request reads and that can be invalidated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkCacheKey {
-    /// All load balancers of the load balancers' group.
+    /// List of the load balancers in their resource group.
     LoadBalancers,
-    /// One of them.
+    /// Load balancer of that group.
     LoadBalancer(ResourceId),
-    /// All public IPs of a resource group.
+    /// List of the public IPs of a resource group.
     PublicIps(ResourceId),
-    /// One public IP.
     PublicIp(ResourceId),
-    /// All private link services of a resource group.
+    /// List of the private link services of a resource group.
     PrivateLinks(ResourceId),
-    /// One private link service.
     PrivateLink(ResourceId),
     SecurityGroup,
     /// A subnet of the configured virtual network, by name.
@@ -142,7 +140,7 @@ pub enum NetworkCacheKey {
 }
 
 impl NetworkCacheKey {
-    /// The same in the one spelling: names of subnets in lower case.
+    /// Returns the key in its canonical spelling, with names of subnets in lower case.
     pub fn normalized(self) -> Self {
         match self {
             NetworkCacheKey::Subnet(name) => NetworkCacheKey::Subnet(name.to_ascii_lowercase()),
@@ -150,7 +148,7 @@ impl NetworkCacheKey {
         }
     }
 
-    /// Returns the type of the documents that a read of this shows.
+    /// Returns the type of the documents that a read of this key returns.
     pub fn api_type(&self) -> &'static ApiType {
         match self {
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => &api::LOAD_BALANCERS,
@@ -161,7 +159,7 @@ impl NetworkCacheKey {
         }
     }
 
-    /// Returns the resource group whose documents a read of this lists, if one of several groups is meant.
+    /// Returns the resource group whose documents a read of this key lists, or `None` if the key has no choice of groups.
     pub fn listed_group(&self) -> Option<&ResourceId> {
         match self {
             NetworkCacheKey::PublicIps(group) | NetworkCacheKey::PrivateLinks(group) => Some(group),
@@ -174,7 +172,7 @@ impl NetworkCacheKey {
         matches!(self, NetworkCacheKey::PrivateLinks(_) | NetworkCacheKey::PrivateLink(_))
     }
 
-    /// Returns `true` if only some Services name it. The cluster's own group and subnet have to exist.
+    /// Returns `true` if only some Services name the documents. The cluster's own group and subnet must exist.
     pub fn is_service_specific(&self, settings: &LoadBalancerSettings) -> bool {
         match self {
             NetworkCacheKey::PublicIps(group) => *group != settings.group,
@@ -184,7 +182,7 @@ impl NetworkCacheKey {
         }
     }
 
-    /// Returns `true` if only some Services name what a read of this shows, or the list that has it.
+    /// Returns `true` if only some Services name the documents of this key, or the list that contains them.
     pub fn is_named(&self, settings: &LoadBalancerSettings) -> bool {
         match self.list().as_ref().unwrap_or(self) {
             NetworkCacheKey::PrivateLinks(group) => *group != settings.private_link_group,
@@ -192,7 +190,7 @@ impl NetworkCacheKey {
         }
     }
 
-    /// The one document of a list that a read of this shows.
+    /// Returns the id of the single document that a read of this key returns, or `None` for lists.
     pub fn single_id(&self) -> Option<&ResourceId> {
         match self {
             NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) | NetworkCacheKey::PrivateLink(id) => Some(id),
@@ -200,7 +198,7 @@ impl NetworkCacheKey {
         }
     }
 
-    /// Returns the read of the list that has this single document.
+    /// Returns the key of the list that contains this single document.
     pub fn list(&self) -> Option<NetworkCacheKey> {
         match self {
             NetworkCacheKey::LoadBalancer(_) => Some(NetworkCacheKey::LoadBalancers),
@@ -210,7 +208,7 @@ impl NetworkCacheKey {
         }
     }
 
-    /// Whether a read of this shows the other, too.
+    /// Returns `true` if a read of this key also returns the documents of the other.
     pub fn covers(&self, other: &NetworkCacheKey) -> bool {
         self == other || other.list().as_ref() == Some(self)
     }

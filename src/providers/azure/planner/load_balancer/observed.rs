@@ -1,4 +1,4 @@
-//! What there is: the documents that the planner looks at, as ARM last sent them.
+//! Observed state: the documents that the planner reads, as ARM last sent them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,40 +8,42 @@ use crate::providers::azure::model::{
     network::{ArmLoadBalancer, NetworkSecurityGroup, PrivateLinkService, PublicIpAddress, Subnet},
 };
 
-/// Private link services of the resource groups that were looked at.
+/// Private link services of the listed resource groups.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ObservedPrivateLinks {
-    /// Whatever clusters they belong to.
+    /// Private link services of any cluster.
     pub services: Vec<PrivateLinkService>,
-    /// Those groups: of others nothing is known.
+    /// Resource groups that were listed. The content of other groups is unknown.
     pub groups: BTreeSet<ResourceId>,
 }
 
 /// Every document that load balancing reads or writes, apart from machines.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ObservedNetwork {
-    /// Load balancers of the load balancers' group, in ARM's order. Managed ones and others.
+    /// Managed and unmanaged load balancers of the load balancers' group, in ARM's order.
     pub load_balancers: Vec<ArmLoadBalancer>,
-    /// Public IPs of every group that a Service names, and of the cluster's.
+    /// Public IPs of every group that a Service names, and of the cluster's group.
     pub public_ips: Vec<PublicIpAddress>,
-    /// The security group; `None` when it does not exist.
+    /// Network security group; `None` if it does not exist.
     pub security_group: Option<NetworkSecurityGroup>,
     /// Private link services, in ARM's order within each group.
     pub private_links: ObservedPrivateLinks,
     /// Subnets of the virtual network by lower-cased name.
     pub subnets: BTreeMap<String, Subnet>,
-    /// Zones of the region, in order; empty when it has none.
+    /// Zones of the region, in order; empty if it has none.
     pub zones: Vec<String>,
-    /// Names of the scale sets or availability sets that machines of the cluster are in; only basic load balancers need them.
+    /// Names of the scale sets or availability sets that machines of the cluster are in; only basic load balancers need
+    /// them.
     pub vm_sets: Vec<String>,
-    /// Labels of the cluster's Namespaces by name. One that is missing is not known; only namespace selectors need them.
+    /// Labels of the cluster's Namespaces by name. Those of a missing name are unknown. Only namespace selectors need
+    /// labels.
     pub namespace_labels: BTreeMap<String, LabelMap>,
-    /// Whether Azure has refused a request of this process because a network interface would have had too many rules.
+    /// Whether Azure rejected a request of this process because a network interface would have had too many rules.
     pub interface_limit_reached: bool,
 }
 
 impl ObservedNetwork {
-    /// The load balancer with this id.
+    /// Returns the load balancer with this id.
     pub fn load_balancer(&self, id: &ResourceId) -> Option<&ArmLoadBalancer> {
         self.load_balancers.iter().find(|known| known.is(id))
     }

@@ -1,6 +1,6 @@
-//! How full load balancers are, and how many rules each Node's network interface carries. Pure, and prints.
+//! Occupancy of load balancers, and the number of rules at each Node's network interface. Pure, and prints.
 //!
-//! In: load balancers as they are or will be. Out: counts beside what Azure allows. What would be too much is refused before it is written
+//! In: observed or planned load balancers. Out: counts next to Azure's limits. Documents above a limit are refused before they are written
 //! (`desired::arm_constraints`, `desired::interface_rules`).
 //! Upstream: "Azure subscription and service limits, quotas, and constraints", Load Balancer.
 
@@ -15,24 +15,22 @@ use super::{
     pools::managed_pool,
     settings::LoadBalancerSettings,
 };
-/// From this share on, a load balancer or an interface is told about, in percent.
+/// Percentage of a limit from which a load balancer or an interface is reported.
 const NEARLY_FULL: usize = 80;
 
-/// How full one load balancer is.
+/// Occupancy of one load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerOccupancy {
-    /// Its name.
     pub name: String,
     /// Load balancing and inbound NAT rules.
     pub rules: usize,
-    /// Front ends.
     pub frontends: usize,
-    /// What Azure allows.
+    /// Limits of Azure for this load balancer.
     pub limits: PartLimits,
 }
 
 impl LoadBalancerOccupancy {
-    /// Whether there is little room left.
+    /// Returns `true` if few rules or frontends remain.
     fn is_nearly_full(&self) -> bool {
         is_nearly_full(self.rules, self.limits.rules) || is_nearly_full(self.frontends, self.limits.frontends)
     }
@@ -50,14 +48,14 @@ impl fmt::Display for LoadBalancerOccupancy {
     }
 }
 
-/// How many rules the network interface of each Node behind a load balancer and its internal twin carries.
+/// Number of rules at the network interface of each Node behind an external load balancer and its internal counterpart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceOccupancy {
     /// Name of the external load balancer.
     pub load_balancer: String,
-    /// Rules of both.
+    /// Rules of both load balancers.
     pub rules: usize,
-    /// What Azure allows.
+    /// Largest number that Azure allows.
     pub limit: usize,
 }
 
@@ -73,14 +71,14 @@ impl fmt::Display for InterfaceOccupancy {
     }
 }
 
-/// How full load balancers are.
+/// Occupancy of all managed load balancers and network interfaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkOccupancy {
     /// Managed load balancers, in ARM's order.
     pub load_balancers: Vec<LoadBalancerOccupancy>,
-    /// Network interfaces of the Nodes behind each of them, unless their limit is not looked at.
+    /// Network interfaces of the Nodes behind each load balancer; empty: their rules are not limited.
     pub interfaces: Vec<InterfaceOccupancy>,
-    /// Whether each load balancer is worth a line, not only those that are nearly full.
+    /// Whether every load balancer has a line, not only those that are nearly full.
     is_spread: bool,
 }
 
@@ -88,7 +86,7 @@ fn is_nearly_full(count: usize, limit: usize) -> bool {
     count * 100 >= limit * NEARLY_FULL
 }
 
-/// Counts. `network`: as it is or will be.
+/// Counts the rules and frontends of `network`, observed or planned.
 pub fn occupancy(network: &ObservedNetwork, settings: &LoadBalancerSettings) -> NetworkOccupancy {
     let managed = || network.load_balancers.iter().filter(|document| managed_pool::is_managed(document, settings));
     let load_balancers: Vec<LoadBalancerOccupancy> = managed()
@@ -106,7 +104,7 @@ pub fn occupancy(network: &ObservedNetwork, settings: &LoadBalancerSettings) -> 
 }
 
 impl NetworkOccupancy {
-    /// Returns a line for each load balancer if Services are spread over several, else for those alone that are nearly full.
+    /// Returns a line for each load balancer if Services are spread over several, else only for those that are nearly full.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let balancers = self.load_balancers.iter().filter(|balancer| self.is_spread || balancer.is_nearly_full());
         let is_shown = |interface: &&InterfaceOccupancy| is_nearly_full(interface.rules, interface.limit);

@@ -1,11 +1,11 @@
-//! What has to be done for all Services that wait and for the Nodes behind them: one plan of everything that will be written, which prints.
+//! Plan of everything that must be written for all pending Services and for the Nodes behind their load balancers. A plan prints as text.
 //!
 //! ```text
 //! PlanInput ─► network (public IPs, load balancers) ─► after ─► pools ─► after ─► rules ─► Plan
 //! ```
-//! In: what there is, the requests, the other Services, Nodes, and all that is remembered, by value. Out: a [`Plan`]. What the first part
-//! will have written is what the next one is planned on ([`after`]). What depends on an answer of Azure is in [`Plan::waiting`]. A stage
-//! asks for the part that it writes ([`PlanScope`]), on what the stages before it have written.
+//! In: the observed state, the requests, the other Services, Nodes, and the memory of this process, by value. Out: a [`Plan`]. Each part is
+//! planned on the documents that the part before it will have written ([`after`]). [`Plan::waiting`] lists what depends on a response of
+//! Azure. A stage requests the part that it writes ([`PlanScope`]), planned on what the earlier stages have written.
 
 pub mod after;
 pub mod later;
@@ -36,7 +36,7 @@ use super::{
     spec::ServiceSpec,
 };
 
-/// Plans what is asked for.
+/// Plans the documents of the scope of `input`, or returns what must be read first.
 pub fn plan(input: &PlanInput<'_>) -> Planned {
     if let Some(needs) = needs::of_requests(input) {
         return Planned::Needs(needs);
@@ -109,7 +109,8 @@ fn everything(input: &PlanInput<'_>, specs: &[Arc<ServiceSpec>]) -> Plan {
     plan
 }
 
-/// Plans for those whose public IPs are there, and finishes public IPs that are half made; the rest keeps what it has.
+/// Plans load balancers for the Services whose public IPs exist, and finishes half-made public IPs. The other Services keep what they
+/// have and are in [`Plan::unready`].
 fn load_balancers(input: &PlanInput<'_>, mut others: Vec<Arc<ServiceSpec>>) -> Plan {
     let PlanInput { observed, requests, settings, .. } = *input;
     let mut network = plan_network(observed, requests, &others, settings);
@@ -139,7 +140,7 @@ impl Plan {
     }
 }
 
-/// Those that are planned for, and those that are not. Who is refused keeps what it has.
+/// Returns the accepted requests, and the other Services together with those that `network` refuses. A refused Service keeps what it has.
 fn granted(
     requests: &[ServiceRequest],
     others: &[ParsedService],

@@ -1,8 +1,9 @@
-//! Who is in which back-end pool. Pure.
+//! Members of backend pools. Pure.
 //!
-//! In: load balancers as ARM sent them, Nodes, and what is known of their machines (`plan::pools::PoolReads`). Out: which instances, interfaces
-//! and pools have to be written and how ([`member_updates`], `plan::pools::plan_pools`), and at which addresses machines are behind a Service
-//! ([`member_addresses`]). The stages that write use the same functions on what they have just read.
+//! In: load balancers as ARM sent them, Nodes, and the cached state of their machines (`plan::pools::PoolReads`). Out: the
+//! instances, interfaces and pools to write with their new content ([`member_updates`], `plan::pools::plan_pools`), and the
+//! addresses of the machines behind a Service ([`member_addresses`]). The stages that write use the same functions on what
+//! they have just read.
 
 pub mod claims;
 pub mod endpoint_nodes;

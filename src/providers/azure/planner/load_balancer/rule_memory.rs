@@ -1,7 +1,8 @@
-//! What is remembered of Services and Nodes, and what the security group has to know of each Service. Pure.
+//! Remembered facts about Services and Nodes, and the needs of each Service in the security group. Pure.
 //!
-//! In: Services as they were read, what there is, and a [`RuleMemory`] by value. Out: [`ServiceRules`]. Planning only reads a memory; what
-//! was written changes it ([`RuleMemory::record_applied`]), and which Nodes there are ([`RuleMemory::note_nodes`]).
+//! In: Services as they were read, the observed state, and a [`RuleMemory`] by value. Out: [`ServiceRules`]. Planning only
+//! reads a memory. Completed writes ([`RuleMemory::record_applied`]) and the present Nodes ([`RuleMemory::note_nodes`])
+//! change it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,17 +28,16 @@ use super::{
 };
 use crate::providers::azure::model::network::NetworkSecurityGroup;
 
-/// What a Service asks for, or why it gets nothing new.
+/// Spec of a Service, with the reasons if it is refused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedService {
-    /// This.
     Valid(Arc<ServiceSpec>),
-    /// It cannot be read; the spec has what is needed to leave alone what it has.
+    /// Service that cannot be read. The spec has the parts that are needed to leave its existing resources unchanged.
     Refused(Arc<ServiceSpec>, Arc<[ServiceRefusal]>),
 }
 
 impl ParsedService {
-    /// Of a Service object.
+    /// Parses a Service object.
     pub fn of(service: &Service, settings: &LoadBalancerSettings) -> Self {
         match parse_service(service, settings) {
             Ok(spec) => ParsedService::Valid(Arc::new(spec)),
@@ -45,7 +45,7 @@ impl ParsedService {
         }
     }
 
-    /// Returns `true` if both request the same. The status is not part of it.
+    /// Returns `true` if both request the same. The status is not compared.
     pub fn is_same_request(&self, other: &Self) -> bool {
         let refusals = |claim: &Self| match claim {
             ParsedService::Valid(_) => None,
@@ -54,7 +54,7 @@ impl ParsedService {
         self.spec().is_same_request(other.spec()) && refusals(self) == refusals(other)
     }
 
-    /// The spec, valid or not.
+    /// Returns the spec, whether or not it is valid.
     pub fn spec(&self) -> &Arc<ServiceSpec> {
         match self {
             ParsedService::Valid(spec) | ParsedService::Refused(spec, _) => spec,
@@ -62,21 +62,21 @@ impl ParsedService {
     }
 }
 
-/// What is remembered of one Service.
+/// Remembered facts about the security rules of one Service.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuleHistory {
-    /// Addresses of its front ends and of machines behind it, now and before.
+    /// Current and former addresses of its frontends and of the machines behind it.
     addresses: BTreeSet<IpAddr>,
-    /// Other addresses that it has or had: it only claims them.
+    /// Other current and former addresses, which it only claims.
     pub claimed: BTreeSet<IpAddr>,
-    /// Additional and former public addresses that were in the group when its rules were last right, or in the records of a process before
-    /// this one.
+    /// Additional and former public addresses that were in the group when its rules were last applied, or in the records of
+    /// an earlier process.
     recorded: BTreeSet<IpAddr>,
-    /// What its rules are, where it only claims an address.
+    /// Rules and ports that are its own, to recognize them at addresses that it only claims.
     ownership: RuleOwnership,
-    /// NodePorts that it has or had.
+    /// Current and former NodePorts.
     node_ports: PortsByProtocol,
-    /// The spec that its security rules follow.
+    /// Spec that its security rules follow.
     pub applied: Option<Arc<ServiceSpec>>,
 }
 
@@ -86,50 +86,52 @@ impl RuleHistory {
     }
 }
 
-/// The machines of the cluster.
+/// Addresses of the machines that security rules may lead to.
 pub struct BackendLookup<'a> {
     /// Internal addresses of all Nodes.
     pub all_nodes: &'a BTreeSet<IpAddr>,
-    /// Addresses of those behind a Service.
+    /// Function that returns the addresses of the machines behind a Service.
     pub of_service: &'a dyn Fn(&ServiceSpec) -> Vec<IpAddr>,
 }
 
 impl BackendLookup<'_> {
-    /// Those that the rules of the Service lead to: with floating IP they lead to front ends.
+    /// Returns the machines that the rules of the Service lead to. With floating IP there are none, because the rules lead
+    /// to frontends.
     fn of(&self, spec: &ServiceSpec) -> Vec<IpAddr> {
         if spec.floating_ip { Vec::new() } else { (self.of_service)(spec) }
     }
 }
 
-/// What a process has learnt while it runs and no document tells.
+/// Facts that a process learned while it runs and that no document shows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuleMemory {
     history: BTreeMap<ServiceIdentity, RuleHistory>,
-    /// Recorded Services that are known not to exist any more.
+    /// Recorded Services that no longer exist.
     gone: BTreeSet<ServiceIdentity>,
     nodes: NodeAddresses,
 }
 
 impl RuleMemory {
-    /// Addresses of Nodes that there were when they were last noted, and of those that have gone while this process looked.
+    /// Returns the addresses of Nodes as last recorded, and those of Nodes that were deleted while this process ran.
     pub fn nodes(&self) -> &NodeAddresses {
         &self.nodes
     }
 
-    /// Takes note of the Nodes that there are.
+    /// Records the addresses of the present Nodes.
     pub fn note_nodes(&mut self, present: BTreeSet<IpAddr>) {
         let NodeAddresses { present: before, gone } = std::mem::take(&mut self.nodes);
         let gone = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
         self.nodes = NodeAddresses { present, gone };
     }
 
-    /// Takes note of addresses that Nodes of this cluster had.
+    /// Records former addresses of Nodes of this cluster.
     pub fn note_gone(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.nodes.gone.extend(addresses);
     }
 
-    /// Forgets addresses of gone Nodes that no managed rule has any more: in a group that several clusters share, another one's Node may
-    /// get such an address later.
+    /// Forgets the addresses of deleted Nodes that no managed rule has any more.
+    ///
+    /// In a group that several clusters share, a Node of another cluster may get such an address later.
     pub fn forget_unlisted(&mut self, listed: impl FnOnce() -> BTreeSet<IpAddr>) {
         if !self.nodes.gone.is_empty() {
             let listed = listed();
@@ -137,12 +139,12 @@ impl RuleMemory {
         }
     }
 
-    /// What is remembered of a Service.
+    /// Returns the remembered facts about a Service.
     pub fn history_of(&self, identity: &ServiceIdentity) -> Option<&RuleHistory> {
         self.history.get(identity)
     }
 
-    /// Takes over what a process before this one recorded, in addition to what this one has learnt.
+    /// Adds the records of an earlier process to the facts that this process has learned.
     pub fn restore(&mut self, records: RuleRecords) {
         for (identity, RuleRecord { addresses, rules }) in records {
             let history = self.history.entry(identity).or_default();
@@ -157,13 +159,13 @@ impl RuleMemory {
         unserved.map(|(identity, _)| identity.clone()).collect()
     }
 
-    /// Notes recorded Services that do not exist any more.
+    /// Marks recorded Services that no longer exist.
     pub fn note_deleted(&mut self, services: impl IntoIterator<Item = ServiceIdentity>) {
         let recorded = services.into_iter().filter(|identity| self.history.contains_key(identity));
         self.gone.extend(recorded);
     }
 
-    /// Returns the recorded Services that do not exist any more and whose addresses are in the group.
+    /// Returns the recorded Services that no longer exist and whose addresses are in the group.
     pub fn deleted(&self) -> &BTreeSet<ServiceIdentity> {
         &self.gone
     }
@@ -205,7 +207,8 @@ impl RuleMemory {
         PlannedRecords { before, during: during.unwrap_or_else(|| after.clone()), after }
     }
 
-    /// What has to leave the security group with Services that do not exist any more, but for those that are here again.
+    /// Returns the rules to remove from the security group with Services that no longer exist. Services that exist again are
+    /// omitted.
     pub fn rules_of_gone(&self, requests: &[ServiceRequest], others: &[ParsedService]) -> Vec<ServiceRules> {
         if self.gone.is_empty() {
             return Vec::new();
@@ -222,7 +225,11 @@ impl RuleMemory {
         removed.collect()
     }
 
-    /// What an asking Service needs of the security group; an error says what is missing.
+    /// Returns the rules that the Service of a request needs in the security group.
+    ///
+    /// # Errors
+    ///
+    /// A refusal names the part that is missing.
     pub fn rules_of_request(
         &self,
         request: &ServiceRequest,
@@ -244,8 +251,9 @@ impl RuleMemory {
         Ok(reach)
     }
 
-    /// What a Service that does not ask now needs of the security group: what its spec says if its rules follow that, else whatever it
-    /// may have.
+    /// Returns the rules that a Service without a request needs in the security group.
+    ///
+    /// They follow its spec if its applied rules do. Otherwise they include everything that it may have.
     pub fn rules_of_other(
         &self,
         service: &ParsedService,
@@ -275,7 +283,7 @@ impl RuleMemory {
         ServiceRules::unknown(spec.identity.clone(), known, ports)
     }
 
-    /// The security group has become as `reach` says, and has the `listed` destinations.
+    /// Records that the security group has the planned rules of a Service, and the `listed` destinations.
     pub fn record_applied(&mut self, request: &ServiceRequest, reach: &ServiceRules, listed: &ListedDestinations) {
         match request {
             ServiceRequest::Delete(identity, _) => {
@@ -296,8 +304,9 @@ impl RuleMemory {
         }
     }
 
-    /// Adds the history: addresses of frontends have been the Service's, whatever it only claims now. A Service that is deleted has nothing
-    /// more to record than before.
+    /// Adds the history: addresses of frontends remain the Service's own, even if it only claims them now.
+    ///
+    /// A Service that is deleted has nothing more to record than before.
     fn add_history(&self, reach: &mut ServiceRules, memory: &RuleHistory) {
         let ServiceRules { destinations, former, claimed, recorded, .. } = reach;
         let is_left = |address: &&IpAddr| !destinations.contains(*address) && !former.contains(*address);
@@ -314,7 +323,8 @@ impl RuleMemory {
     }
 }
 
-/// Returns whether both specs lead to the same security rules. Addresses in the status follow the rules, and a DNS label has none.
+/// Returns `true` if both specs lead to the same security rules. Addresses in the status follow the rules, and a DNS label
+/// has none.
 fn has_same_rules(one: &ServiceSpec, other: &ServiceSpec) -> bool {
     let public_ip = |spec: &ServiceSpec| PublicIpSpec { dns_label: None, ..spec.public_ip.clone() };
     (one.internal, one.floating_ip, one.own_pool, one.is_others)

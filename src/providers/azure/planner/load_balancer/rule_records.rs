@@ -1,8 +1,9 @@
-//! What is kept outside the process of who has which destinations in security rules. Pure.
+//! Records, kept outside of the process, of the Services to which destinations in security rules belong. Pure.
 //!
-//! In: what a process remembers, the Services whose rules are planned, the security group before and after. Out: one [`RuleRecord`] for
-//! each Service with additional or former public addresses there, and the entries of a ConfigMap that change. Load balancers, public IPs
-//! and Nodes show whose all other destinations are. Rules of the group are shared by name, so no document in Azure shows whose these are.
+//! In: the memory of a process, the Services whose rules are planned, the security group before and after. Out: one
+//! [`RuleRecord`] for each Service with additional or former public addresses there, and the entries of a ConfigMap that
+//! change. Load balancers, public IPs and Nodes show the owners of all other destinations. Services share rules of the group
+//! by name, so no document in Azure shows the owners of the recorded ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::ServiceIdentity;
 
-/// The name of the ConfigMap, in `kube-system`.
+/// Name of the ConfigMap, in `kube-system`.
 pub const CONFIG_MAP: &str = "cloud-controller-manager-security-rules";
 
-/// Most addresses and rules in the record of one Service: about 4 KiB.
+/// Largest numbers of addresses and rules in the record of one Service: about 4 KiB.
 const MAX_ADDRESSES: usize = 50;
 const MAX_RULES: usize = 100;
-/// Most bytes of all entries. The API server accepts 1 MiB, and each change stores the whole object.
+/// Largest size of all entries, in bytes. The API server accepts 1 MiB, and each change stores the whole object.
 const MAX_BYTES: usize = 512 * 1024;
 
 /// Offset basis and prime of FNV-1a.
@@ -45,7 +46,7 @@ impl From<RuleHash> for String {
     }
 }
 
-/// Versions before this one recorded the names themselves.
+/// Earlier versions recorded the names themselves.
 impl From<String> for RuleHash {
     fn from(text: String) -> Self {
         let digits = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() == 16);
@@ -53,10 +54,10 @@ impl From<String> for RuleHash {
     }
 }
 
-/// The destinations of one Service that only a record shows, and the rules in which they may be.
+/// Destinations of one Service that only a record shows, and the rules in which they may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleRecord {
-    /// Addresses that are destinations.
+    /// Additional and former public addresses of the Service.
     pub addresses: BTreeSet<IpAddr>,
     /// Rules by the hash of their names.
     pub rules: BTreeSet<RuleHash>,
@@ -66,13 +67,13 @@ pub struct RuleRecord {
 pub type ListedDestinations = BTreeMap<RuleHash, BTreeSet<IpAddr>>;
 
 impl RuleRecord {
-    /// Adds what another one has.
+    /// Adds the addresses and rules of another record.
     pub fn add(&mut self, other: Self) {
         self.addresses.extend(other.addresses);
         self.rules.extend(other.rules);
     }
 
-    /// What is left of it in a group; `None`: nothing.
+    /// Returns the part of the record that a group has, or `None` if the group has no part.
     pub fn within(&self, listed: &ListedDestinations) -> Option<Self> {
         let mut left = Self::default();
         for (rule, destinations) in self.rules.iter().filter_map(|rule| listed.get_key_value(rule)) {
@@ -85,7 +86,7 @@ impl RuleRecord {
         (!left.rules.is_empty()).then_some(left)
     }
 
-    /// Returns as much of it as one Service may record.
+    /// Returns the part of the record that fits into the limits for one Service.
     fn truncated(&self) -> Self {
         Self {
             addresses: self.addresses.iter().take(MAX_ADDRESSES).copied().collect(),
@@ -94,23 +95,23 @@ impl RuleRecord {
     }
 }
 
-/// The records of all Services.
+/// Records by the Service that they belong to.
 pub type RuleRecords = BTreeMap<ServiceIdentity, RuleRecord>;
 
 /// Records around a write of the security group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlannedRecords {
-    /// Records as this process knows them.
+    /// Records before the write.
     pub before: RuleRecords,
     /// Records while the group may have the destinations of both documents.
     pub during: RuleRecords,
-    /// Records when the group is as planned.
+    /// Records after the planned write.
     pub after: RuleRecords,
 }
 
-/// Returns the records that fit into the ConfigMap, and the Services of which something does not.
+/// Returns the records that fit into the ConfigMap, and the Services whose records do not fit completely.
 ///
-/// The smallest records come first: a user with many large ones displaces no ordinary one.
+/// The smallest records come first, so that a user with many large records displaces no ordinary one.
 pub fn bounded(records: &RuleRecords) -> (RuleRecords, BTreeSet<ServiceIdentity>) {
     let size = |identity: &ServiceIdentity, record: &RuleRecord| {
         key_of(identity).len() + serde_json::to_string(record).map_or(0, |text| text.len())
@@ -131,13 +132,13 @@ pub fn bounded(records: &RuleRecords) -> (RuleRecords, BTreeSet<ServiceIdentity>
     (fitting, omitted)
 }
 
-/// Reads the data of the ConfigMap. Entries that nobody can read are left out: they prove nothing.
+/// Reads the data of the ConfigMap. Unreadable entries are omitted because they prove nothing.
 pub fn decode(data: &BTreeMap<String, String>) -> RuleRecords {
     let entries = data.iter().filter_map(|(key, value)| Some((identity_of(key)?, serde_json::from_str(value).ok()?)));
     entries.collect()
 }
 
-/// The entries of the ConfigMap that change; `None`: the entry is removed. The body of a merge patch.
+/// Returns the changed entries of the ConfigMap, which are the data of a merge patch. `None` removes an entry.
 pub fn changes(before: &RuleRecords, after: &RuleRecords) -> BTreeMap<String, Option<String>> {
     let removed = before.keys().filter(|identity| !after.contains_key(*identity)).map(|identity| (key_of(identity), None));
     let written = after.iter().filter(|(identity, record)| before.get(*identity) != Some(*record));
@@ -145,7 +146,7 @@ pub fn changes(before: &RuleRecords, after: &RuleRecords) -> BTreeMap<String, Op
     removed.chain(written).collect()
 }
 
-/// `<namespace>.<name>.<beginning of its names in Azure>`. Neither of them has a dot.
+/// Returns `<namespace>.<name>.<prefix of names in Azure>`. None of the parts contains a dot.
 fn key_of(identity: &ServiceIdentity) -> String {
     format!("{}.{}", identity.key.replace('/', "."), identity.name_prefix)
 }
@@ -170,7 +171,7 @@ mod tests {
         ServiceIdentity { key: key.to_owned(), name_prefix: "a123".to_owned() }
     }
 
-    /// As the API server applies a merge patch.
+    /// Applies a merge patch as the API server does.
     fn patched(mut data: BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) -> BTreeMap<String, String> {
         for (key, value) in changes {
             match value {

@@ -1,4 +1,4 @@
-//! What of the configuration and the flags decides about load balancers.
+//! Settings of load balancing from the configuration and the flags.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::providers::azure::{
     },
 };
 
-/// What the planner knows besides Services, Nodes and documents.
+/// Inputs of the planner in addition to Services, Nodes and documents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadBalancerSettings {
     /// `--cluster-name`.
     pub cluster: String,
-    /// Which Services are this manager's.
+    /// Load balancer classes whose Services this manager serves.
     pub classes: LoadBalancerClasses,
     /// Addresses of Pods and Services, as far as flags name them.
     pub networks: ClusterNetworks,
@@ -31,87 +31,88 @@ pub struct LoadBalancerSettings {
     pub group: ResourceId,
     /// Resource group of load balancers.
     pub load_balancer_group: ResourceId,
-    /// Resource group of private link services, in the subscription of the machines.
+    /// Resource group of private link services, in the subscription of the instances.
     pub private_link_group: ResourceId,
     pub virtual_network: ResourceId,
-    /// Subnet of internal front ends, by name.
+    /// Name of the subnet of internal frontends.
     pub subnet: String,
-    /// The security group; `None` when the configuration names none.
+    /// Network security group; `None`: the configuration names none.
     pub security_group: Option<ResourceId>,
     pub location: String,
     /// Whether the cloud is an Azure Stack, where any address may be that of a public IP.
     pub is_azure_stack: bool,
-    /// Edge zone, when both of its fields are set.
+    /// Edge zone, if both of its fields are set.
     pub extended_location: Option<String>,
     /// SKU of load balancers and public IPs.
     pub sku: LoadBalancerSku,
     /// `loadBalancerName`; empty: the cluster's name.
     pub load_balancer_name: String,
-    /// `multipleStandardLoadBalancerConfigurations`, if load balancers are Standard ones; empty: there is one load balancer of a kind.
+    /// `multipleStandardLoadBalancerConfigurations`, if load balancers are standard; empty: there is one load balancer of each kind.
     pub entries: Vec<LoadBalancerEntry>,
     /// `moveServicesOnLabelChange`: whether an edit of labels alone moves Services.
     pub moves_by_labels: bool,
-    /// How long changes of endpoints gather before pools of single Services follow.
+    /// Interval in which changes of endpoints are collected before the backend pools of single Services are updated.
     pub pool_update_interval: Duration,
-    /// What back-end pools list.
+    /// Kind of members of backend pools.
     pub pool_type: BackendPoolType,
-    /// `preConfiguredBackendPoolLoadBalancerTypes`: whether pools of external and of internal load balancers are left alone.
+    /// `preConfiguredBackendPoolLoadBalancerTypes`: whether pools of external and of internal load balancers are not changed.
     pub preconfigured: (bool, bool),
     /// Probes of Services with policy `Cluster`.
     pub probe_mode: HealthProbeMode,
     /// Port and path of the shared probe.
     pub shared_probe: (i32, String),
-    /// `disableOutboundSnat` of rules.
+    /// Whether rules have `disableOutboundSnat`.
     pub disable_outbound_snat: bool,
-    /// Whether control-plane nodes stay out of pools.
+    /// Whether control-plane Nodes are excluded from pools.
     pub exclude_control_plane: bool,
-    /// Whether only machines of uniform scale sets count as nodes.
+    /// Whether only instances of uniform scale sets count as Nodes.
     pub only_uniform: bool,
-    /// Most rules of a basic load balancer.
+    /// Largest number of rules of a basic load balancer.
     pub maximum_rules: i32,
-    /// Rules at one network interface, over all load balancers; `None`: they are not limited.
+    /// Limit of the rules at one network interface, over all load balancers; `None`: no limit.
     pub interface_rules: Option<InterfaceRuleLimit>,
-    /// `maximumPrivateLinkServiceCount`: most private link services of one load balancer.
+    /// `maximumPrivateLinkServiceCount`: largest number of private link services of one load balancer.
     pub private_links_per_load_balancer: usize,
-    /// Limits of what Services and namespaces may take of what all share.
+    /// Limits of the shared resources that Services and namespaces may use.
     pub service_limits: ServiceLimits,
     /// Tags of shared resources (`tags` and `tagsMap` as one), in the spelling of the configuration.
     pub tags: BTreeMap<String, String>,
-    /// Prefixes of keys that are kept; not empty: other unlisted tags are removed.
+    /// Prefixes of the keys of tags that are kept; if there are any, other unlisted tags are removed.
     pub system_tags: Vec<String>,
-    /// Change IP tags of an existing public IP in place.
+    /// Whether IP tags of an existing public IP are changed in place.
     pub mutate_ip_tags: bool,
-    /// What is done about changes of somebody else.
+    /// Reaction to changes by other writers.
     pub drift_policy: DriftPolicy,
-    /// Which additional addresses a Service may claim.
+    /// Additional addresses that Services may claim.
     pub additional_public_ips: AdditionalIpPolicy,
-    /// Resource groups, beside the cluster's own, in which Services may have public IPs; none: in all.
+    /// Resource groups, in addition to the cluster's own, in which Services may have public IPs; empty: every group.
     pub allowed_groups: Vec<String>,
-    /// Whether a public IP that was not made for a Service has to name the Service's namespace in a tag.
+    /// Whether a public IP that was not created for a Service must name the Service's namespace in a tag.
     ///
     /// A private address then needs the consent of the Service that has it.
     pub namespaces_are_enforced: bool,
-    /// Fields of the configuration that ask for what is not built: no load balancer is touched while there are any.
+    /// Fields of the configuration that request unsupported features: while there are any, no load balancer is changed.
     pub unsupported: Vec<&'static str>,
-    /// Kind of the machines.
+    /// Kind of the instances.
     pub vm_type: VmType,
     /// Primary scale set or availability set.
     pub primary_vm_set: String,
 }
 
-/// Azure's documented limit, "Rules per NIC (across all IPs on a NIC)", which it may count otherwise than this program.
+/// Azure's documented limit, "Rules per NIC (across all IPs on a NIC)". Azure may count rules differently from this program.
 const INTERFACE_RULES: usize = 300;
 
 /// Limit of the load balancing rules at one network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterfaceRuleLimit {
     pub count: usize,
-    /// Whether `maximumNetworkInterfaceRuleCount` sets it. Otherwise, it counts once Azure has refused a request because of it.
+    /// Whether `maximumNetworkInterfaceRuleCount` sets the limit. Otherwise, the limit applies after Azure rejected a request because of
+    /// it.
     pub is_configured: bool,
 }
 
 impl LoadBalancerSettings {
-    /// What the configuration means for the cluster called `cluster`.
+    /// Returns the settings for the cluster called `cluster`.
     pub fn new(config: &AzureConfig, cluster: &str) -> Self {
         let or_own = |group: &str| if group.is_empty() { config.resource_group.clone() } else { group.to_owned() };
         let network = &config.network_resource_subscription_id;
@@ -165,7 +166,7 @@ impl LoadBalancerSettings {
             system_tags: split_list(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
             drift_policy: config.drift_policy,
-            // What cannot be read allows nothing; the configuration is refused because of it anyway.
+            // An invalid text allows no address; the check of the configuration refuses the text anyway.
             additional_public_ips: match config.allowed_additional_public_ips.trim() {
                 "" if config.multi_tenant => AdditionalIpPolicy::Within(Vec::new()),
                 text => AdditionalIpPolicy::parse(text).unwrap_or(AdditionalIpPolicy::Within(Vec::new())),
@@ -181,22 +182,22 @@ impl LoadBalancerSettings {
         }
     }
 
-    /// The same for a manager that serves these classes.
+    /// Returns the settings for a manager that serves `classes`.
     pub fn serving(self, classes: &LoadBalancerClasses) -> Self {
         Self { classes: classes.clone(), ..self }
     }
 
-    /// The same in a cluster with these networks.
+    /// Returns the settings for a cluster with `networks`.
     pub fn within(self, networks: &ClusterNetworks) -> Self {
         Self { networks: networks.clone(), ..self }
     }
 
-    /// Whether Services are placed on load balancers of several entries; a list of one counts.
+    /// Returns `true` if there is a list of entries, with one entry or more.
     pub fn has_entries(&self) -> bool {
         !self.entries.is_empty()
     }
 
-    /// The entries on whose load balancers Services are; without a list one that takes all.
+    /// Returns the entries of the list; without a list, one entry that accepts every Service.
     pub fn all_entries(&self) -> Cow<'_, [LoadBalancerEntry]> {
         match self.has_entries() {
             true => Cow::Borrowed(&self.entries),
@@ -204,12 +205,12 @@ impl LoadBalancerSettings {
         }
     }
 
-    /// The external name of the cluster's own load balancer. A list of entries has names of its own.
+    /// Returns the name of the cluster's own external load balancer. With a list of entries, `loadBalancerName` does not count.
     pub fn primary_name(&self) -> &str {
         if self.load_balancer_name.is_empty() || self.has_entries() { &self.cluster } else { &self.load_balancer_name }
     }
 
-    /// Whether Services belong on load balancers whose external one is called `external`.
+    /// Returns `true` if Services belong on load balancers whose external name is `external`.
     pub fn has_entry(&self, external: &str) -> bool {
         match self.has_entries() {
             true => self.entries.iter().any(|entry| entry.is_called(external)),
@@ -228,23 +229,24 @@ impl LoadBalancerSettings {
         IpFamily::ALL.iter().any(|family| spelling::same_name(&naming::pool(&self.cluster, *family), name))
     }
 
-    /// Whether load balancers whose external one is called `external` are the controller's to delete and their pools its to keep.
+    /// Returns `true` if the controller deletes load balancers whose external name is `external`, and maintains their pools.
     pub fn manages(&self, external: &str) -> bool {
         self.sku != LoadBalancerSku::Standard || spelling::same_name(&self.cluster, external) || self.has_entry(external)
     }
 
-    /// The resource group of this name, in which a Service has its private link service.
+    /// Returns the resource group `name` for the private link service of a Service.
     pub fn private_link_group_called(&self, name: &str) -> ResourceId {
         ResourceId::group_of(self.private_link_group.subscription(), name)
     }
 
-    /// Whether Services may have public IPs in the resource group of this name.
+    /// Returns `true` if Services may have public IPs in the resource group `name`.
     pub fn allows_group(&self, name: &str) -> bool {
         self.allowed_groups.is_empty() || self.names_group(name)
     }
 
-    /// Whether Services may take public IPs from this prefix: it is in a group of the cluster or of the list, if there is a list or
-    /// public IPs are a namespace's.
+    /// Returns `true` if Services may allocate public IPs from this prefix.
+    ///
+    /// If groups are listed or namespaces are enforced, the prefix must be in a listed group or in a group of the cluster.
     pub fn allows_prefix(&self, id: &ResourceId) -> bool {
         let is_open = self.allowed_groups.is_empty() && !self.namespaces_are_enforced;
         let is_own = spelling::same_name(id.subscription(), self.group.subscription());
@@ -290,7 +292,7 @@ fn service_limits(config: &AzureConfig) -> ServiceLimits {
     }
 }
 
-/// Returns the limit of standard load balancers. A negative number means that there is none.
+/// Returns the limit of standard load balancers. A negative number means no limit.
 fn interface_rules(config: &AzureConfig) -> Option<InterfaceRuleLimit> {
     let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
     let limit = match usize::try_from(config.maximum_network_interface_rule_count).ok()? {
@@ -300,8 +302,9 @@ fn interface_rules(config: &AzureConfig) -> Option<InterfaceRuleLimit> {
     Some(limit).filter(|_| is_standard)
 }
 
-/// `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`. Other than there,
-/// tags are left out with which ARM would refuse every document.
+/// Returns `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`.
+///
+/// Unlike upstream, this function omits invalid tags, because ARM would reject every document with them.
 fn tags(config: &AzureConfig) -> BTreeMap<String, String> {
     let mut tags = parse_tags(&config.tags);
     for (key, value) in &config.tags_map {

@@ -1,8 +1,8 @@
-//! What a Service asks for: read from the object, its annotations and the settings, and validated.
+//! Desired state of one Service: read from the object, its annotations and the settings, and validated.
 //!
-//! In: a Service. Out: a [`ServiceSpec`], or [`ServiceRefusal`]s that name the annotation or field and what it accepts, all at once. Every
-//! validation error of load balancing arises here. [`parse_leniently`] reads the same leniently, since nothing may keep a Service from being
-//! deleted; [`warnings`] has what does not refuse it.
+//! In: a Service. Out: a [`ServiceSpec`], or all [`ServiceRefusal`]s at once, each with the annotation or field and the accepted values.
+//! Every validation error of load balancing arises here. [`parse_leniently`] never fails, because an invalid Service must remain deletable.
+//! [`warnings`] returns the problems for which a Service is not refused.
 
 mod access;
 mod additional_ips;

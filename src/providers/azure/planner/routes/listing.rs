@@ -1,7 +1,8 @@
-//! The routes that there are, as the route controller sees them: pure.
+//! Existing routes as the route controller sees them: pure.
 //!
-//! In: the table, the Nodes, what is remembered. Out: one [`Route`] per route of the table, also of strangers: the controller leaves
-//! alone what is outside the cluster's CIDRs. Upstream: `pkg/provider/azure_routes.go`, `processRoutes` and `ListRoutes`.
+//! In: the table, the Nodes, and the remembered facts about them. Out: one [`Route`] per route of the table, including
+//! routes of other owners: the controller ignores routes outside of the cluster's CIDRs. Upstream:
+//! `pkg/provider/azure_routes.go`, `processRoutes` and `ListRoutes`.
 
 use std::net::IpAddr;
 
@@ -15,8 +16,10 @@ use crate::{
     providers::azure::model::network::{self, RouteTable},
 };
 
-/// The routes of `table` (`None`: there is none), then those of unmanaged Nodes. `is_unmanaged`: whether there is such a Node, and
-/// it is unmanaged. A route that leads a Node's packets astray is listed as a blackhole, so that it is replaced.
+/// Returns the routes of `table`, or none if it does not exist, then those of unmanaged Nodes.
+///
+/// `is_unmanaged` returns `true` for a Node that exists and is unmanaged. A route that misdirects the packets of a Node is
+/// listed as a blackhole, so that the controller replaces it.
 pub fn list(table: Option<&RouteTable>, memory: &RouteNodeHistory, is_unmanaged: impl Fn(&str) -> bool) -> Vec<Route> {
     let taken = memory.address_owners();
     let in_table = routes_of(table).iter().filter_map(|route| {

@@ -1,21 +1,21 @@
 //! Names of routes: pure.
 //!
-//! Upstream: `pkg/provider/azure_routes.go`, `mapNodeNameToRouteName` and `mapRouteNameToNodeName`, in the dual-stack form, which
-//! its program always uses.
+//! Upstream: `pkg/provider/azure_routes.go`, `mapNodeNameToRouteName` and `mapRouteNameToNodeName`, in the dual-stack form,
+//! which upstream's program always uses.
 
-/// Between the name of the Node and the CIDR.
+/// Separator between the name of the Node and the CIDR.
 const SEPARATOR: &str = "____";
-/// Longest name that ARM accepts.
+/// Largest number of characters of a name that ARM accepts.
 pub const MAX_NAME: usize = 80;
-/// Fewest characters of a CIDR in a name.
+/// Smallest number of characters of the CIDR in a name.
 const MIN_CIDR: usize = 8;
-/// Longest name of a Node whose routes can have names.
+/// Largest number of characters of the name of a Node that can have routes.
 pub const MAX_NODE: usize = MAX_NAME - SEPARATOR.len() - MIN_CIDR;
 
-/// What a route to `cidr` (as the Node spells it) of `node` is called: `<node>____<CIDR without dots, colons and slash>`.
+/// Returns the name of a route to `cidr`, as the Node spells it: `<node>____<CIDR without dots, colons and slash>`.
 ///
-/// Upstream leaves a name above [`MAX_NAME`] to ARM's refusal. Here the CIDR loses its beginning, so the routes of both families keep
-/// different prefix lengths.
+/// Upstream sends a name above [`MAX_NAME`] to ARM, which rejects it. Here the CIDR loses its beginning, so the routes of
+/// both families keep different prefix lengths.
 pub fn route_name(node: &str, cidr: &str) -> String {
     let plain: String = cidr.trim().chars().filter(|c| !matches!(c, '.' | ':' | '/')).collect();
     let room = MAX_NAME.saturating_sub(node.len() + SEPARATOR.len()).max(MIN_CIDR);
@@ -23,13 +23,14 @@ pub fn route_name(node: &str, cidr: &str) -> String {
     format!("{node}{SEPARATOR}{end}")
 }
 
-/// The Node that the route `name` leads to, if it leads to one: what stands before the separator, or the whole name, which is the
-/// form of old single-stack programs. Lower-cased, as names of Nodes are.
+/// Returns the lower-case name of the Node that the route `name` leads to, if it leads to one.
+///
+/// The Node's name ends before the separator. Old single-stack programs used the name of the Node alone.
 pub fn node_of(name: &str) -> String {
     name.split(SEPARATOR).next().unwrap_or_default().to_lowercase()
 }
 
-/// Whether `name` has no CIDR in it.
+/// Returns `true` if `name` contains no CIDR.
 pub fn is_bare(name: &str) -> bool {
     !name.contains(SEPARATOR)
 }

@@ -1,7 +1,7 @@
-//! Where a route leads: pure.
+//! Next hops of routes: pure.
 //!
-//! In: a route to create and the machine of its Node. Out: what is to stand in the table. Upstream: `pkg/provider/azure_routes.go`,
-//! `CreateRoute` (`findFirstIPByFamily`).
+//! In: a route to create and the machine of its Node. Out: the desired route of the table. Upstream:
+//! `pkg/provider/azure_routes.go`, `CreateRoute` (`findFirstIPByFamily`).
 
 use std::net::IpAddr;
 
@@ -13,7 +13,8 @@ use crate::{
     providers::azure::model::Machine,
 };
 
-/// The route for the table: its next hop is the first private address of the CIDR's family at the machine's primary interface.
+/// Returns the desired route: its next hop is the first private address of the CIDR's family at the machine's primary
+/// interface.
 pub fn desired_route(route: &Route, machine: &Machine) -> Result<DesiredRoute, String> {
     let cidr = route.destination_cidr.trim();
     let net: IpNet = cidr.parse().map_err(|_| format!("{cidr:?} of node {:?} is no CIDR", route.target_node))?;
@@ -23,8 +24,9 @@ pub fn desired_route(route: &Route, machine: &Machine) -> Result<DesiredRoute, S
     Ok(DesiredRoute { name: route_name(&route.target_node, cidr), prefix: cidr.to_owned(), next_hop })
 }
 
-/// Whether `machine` may have been read before its address changed: the Node has addresses of the CIDR's family, and what the
-/// route would lead to is none of them.
+/// Returns `true` if `machine` may have been read before its address changed.
+///
+/// In that case the Node has addresses of the CIDR's family, and the machine's address is none of them.
 pub fn is_outdated(route: &Route, machine: &Machine) -> bool {
     let Ok(net) = route.destination_cidr.trim().parse::<IpNet>() else { return false };
     let internal = route.target_node_addresses.iter().filter(|address| address.type_ == AddressType::InternalIP);

@@ -1,6 +1,7 @@
-//! What is known of Nodes beside the table: CIDRs of unmanaged ones, and addresses that others have, or had before. Pure.
+//! Facts about Nodes that the table does not show: CIDRs of unmanaged Nodes, and current and former addresses of all Nodes.
+//! Pure.
 //!
-//! Upstream keeps the CIDRs of unmanaged Nodes likewise (`routeCIDRs` in `pkg/provider/azure.go`), and does not look at next hops.
+//! Upstream also keeps the CIDRs of unmanaged Nodes (`routeCIDRs` in `pkg/provider/azure.go`), but does not check next hops.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::providers::azure::node;
 
-/// What is remembered. Lost with the process, which costs nothing: Nodes are asked for again.
+/// Remembered facts about Nodes. A restart loses them without harm, because a new process reads the Nodes again.
 #[derive(Debug, Clone, Default)]
 pub struct RouteNodeHistory {
     unmanaged: BTreeMap<String, BTreeSet<String>>,
@@ -25,12 +26,12 @@ struct NodeAddressHistory {
 }
 
 impl RouteNodeHistory {
-    /// A route to `cidr` of an unmanaged Node, which somebody else takes care of.
+    /// Remembers a route to `cidr` of an unmanaged Node, which another component maintains.
     pub fn remember(&mut self, name: &str, cidr: &str) {
         self.unmanaged.entry(name.to_owned()).or_default().insert(cidr.to_owned());
     }
 
-    /// That route is wanted no more. Nothing happens for other Nodes.
+    /// Forgets a route that is no longer desired. Does nothing for Nodes without remembered routes.
     pub fn forget(&mut self, name: &str, cidr: &str) {
         if let Some(cidrs) = self.unmanaged.get_mut(name) {
             cidrs.remove(cidr);
@@ -40,12 +41,12 @@ impl RouteNodeHistory {
         }
     }
 
-    /// Node and CIDR of what is remembered.
+    /// Returns the Node and the CIDR of each remembered route.
     pub fn unmanaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.unmanaged.iter().flat_map(|(name, cidrs)| cidrs.iter().map(move |cidr| (name.as_str(), cidr.as_str())))
     }
 
-    /// Takes in the Nodes as they are now; what was remembered of others goes.
+    /// Records the addresses of the present Nodes, and forgets all other Nodes.
     pub fn observe<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>) {
         let mut known = std::mem::take(&mut self.addresses);
         for node in nodes {
@@ -63,7 +64,7 @@ impl RouteNodeHistory {
         self.unmanaged.retain(|name, _| self.addresses.contains_key(name));
     }
 
-    /// Of all Nodes, which addresses they have.
+    /// Returns the Nodes by their current addresses.
     pub fn address_owners(&self) -> BTreeMap<IpAddr, &str> {
         let taken = self
             .addresses
@@ -72,8 +73,10 @@ impl RouteNodeHistory {
         taken.collect()
     }
 
-    /// Whether a route with this next hop leads `name`'s packets astray: the Node has other addresses of that family, and it had
-    /// this one before, or another Node has it. An address that nobody knows may have been set on purpose, and stays as upstream.
+    /// Returns `true` if a route with this next hop misdirects the packets of the Node `name`.
+    ///
+    /// In that case the Node has other addresses of that family, and it had this address before or another Node has it. An
+    /// unrecorded address may have been set on purpose. Like upstream, this program keeps it.
     pub fn leads_astray(&self, name: &str, next_hop: IpAddr, taken: &BTreeMap<IpAddr, &str>) -> bool {
         let Some(known) = self.addresses.get(name) else { return false };
         let has_family = known.current.iter().any(|address| address.is_ipv6() == next_hop.is_ipv6());

@@ -1,10 +1,11 @@
-//! A new route table from the one there is and what is wanted of it: pure.
+//! A new route table from the observed one and the requested changes: pure.
 //!
-//! In: the table as ARM sent it, changes, settings. Out: the table to write, if it has to be written, for each change whether it
-//! is in there or why it cannot be, and the differences for people. Everything that is not meant by a change stays as it is.
+//! In: the table as ARM sent it, changes, settings. Out: the table to write if a write is needed, for each change the reason
+//! if the table cannot have it, and the differences for people. Everything that no change concerns remains unchanged.
 //!
-//! Upstream: `pkg/provider/azure_routes.go`, `updateRoutes`, `addRouteOperation`, `removeRouteOperation`, `cleanupOutdatedRoutes`.
-//! Other than there, a deletion removes the one route that was listed rather than all whose names begin like it.
+//! Upstream: `pkg/provider/azure_routes.go`, `updateRoutes`, `addRouteOperation`, `removeRouteOperation`,
+//! `cleanupOutdatedRoutes`. Unlike upstream, a deletion removes the one listed route rather than all routes whose names
+//! begin like it.
 
 use std::{fmt, net::IpAddr};
 
@@ -23,65 +24,65 @@ use crate::providers::azure::{
     planner::tags,
 };
 
-/// Most routes of a table. Azure: "Azure subscription and service limits", networking limits, "User-defined routes per route table".
+/// Largest number of routes in a table. Azure: "Azure subscription and service limits", networking limits, "User-defined
+/// routes per route table".
 pub const MOST_ROUTES: usize = 400;
-/// Packets go to `nextHopIpAddress`.
+/// Type of a next hop that is the address in `nextHopIpAddress`.
 const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
 
-/// A route as it is to stand in the table.
+/// Desired route of the table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DesiredRoute {
     pub name: String,
-    /// CIDR of the pods.
+    /// CIDR of the Node's Pods.
     pub prefix: String,
-    /// Address of the machine.
+    /// Private address of the Node's machine.
     pub next_hop: IpAddr,
 }
 
-/// One thing to change.
+/// Requested change of one route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteChange {
-    /// Put this route into the table.
+    /// Addition or replacement of a route.
     Set(DesiredRoute),
-    /// Take the route of this name out of it.
+    /// Removal of the route with this name.
     Remove(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteTablePlan {
-    /// The table to write; `None`: the one there is will do.
+    /// Table to write; `None` if the observed one needs no write.
     pub document: Option<RouteTable>,
-    /// For each change, why it is not in there.
+    /// Reasons why the table does not have a change; one element per change.
     pub refused: Vec<Option<String>>,
-    /// What differs from the table there is, and what waits.
+    /// Differences from the observed table, and routes that wait.
     pub steps: Vec<RouteTableStep>,
 }
 
-/// One difference between the table there is and the one to write.
+/// Difference between the observed table and the one to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteTableStep {
-    /// There is no table: it is made, with the routes that follow.
+    /// Creation of the missing table, with the routes that follow.
     CreateTable,
-    /// Its tags are not as configured.
+    /// Tags that are not as configured.
     SetTags,
-    /// The route of this name goes.
+    /// Deletion of the route with this name.
     Delete(String),
-    /// A route that is not there.
+    /// Creation of a missing route.
     Create(DesiredRoute),
-    /// A route that leads elsewhere, or to nothing, at present.
+    /// Change of a route, with its current next hop, if it has one.
     Change(DesiredRoute, Option<String>),
-    /// A route gets its full name.
+    /// Rename of a route to its full name.
     Rename {
-        /// The name that it has.
+        /// Current name, without a pod CIDR.
         from: String,
-        /// The name that it gets.
+        /// Full name, with the pod CIDR.
         to: String,
     },
-    /// The route of this name cannot be made now.
+    /// Route that cannot be created now.
     Wait {
-        /// Its name.
         name: String,
-        /// Why not.
+        /// Reason why it cannot be created.
         why: String,
     },
 }
@@ -110,8 +111,10 @@ impl fmt::Display for DesiredRoute {
     }
 }
 
-/// Applies `changes` to `table` (`None`: there is none), deletions first. `cidrs_of` tells the pod CIDRs of a Node: a route to one of
-/// them that is called just like the Node, as single-stack programs did it, gets its full name when the table is written anyway.
+/// Applies `changes` to `table`, deletions first. `None` is a table that does not exist.
+///
+/// `cidrs_of` returns the pod CIDRs of a Node. Single-stack programs named a route like its Node alone. If such a route
+/// leads to one of the CIDRs, it gets its full name when the table is written for another reason.
 pub fn plan(
     table: Option<&RouteTable>,
     changes: &[RouteChange],
@@ -147,7 +150,7 @@ pub fn plan(
     RouteTablePlan { document, refused, steps }
 }
 
-/// What goes, then what comes or changes.
+/// Returns deletions, then creations and changes.
 fn differences(before: &[ArmRoute], after: &[ArmRoute]) -> Vec<RouteTableStep> {
     let named = |routes: &'_ [ArmRoute], name: &str| routes.iter().position(|route| route.name_is(name));
     let gone = before.iter().map(name_of).filter(|name| named(after, name).is_none());
@@ -173,7 +176,7 @@ fn waiting(change: &RouteChange, why: &str) -> Option<RouteTableStep> {
     Some(RouteTableStep::Wait { name: wanted.name.clone(), why: why.to_owned() })
 }
 
-/// A route that was written here, as it was wanted.
+/// Returns the desired form of a route that this program wrote, or `None` if a part is missing.
 fn desired(route: &ArmRoute) -> Option<DesiredRoute> {
     let properties = route.properties.as_ref()?;
     Some(DesiredRoute {
@@ -191,7 +194,7 @@ fn name_of(route: &ArmRoute) -> &str {
     route.name.as_deref().unwrap_or_default()
 }
 
-/// Whether `change` shows in `table`.
+/// Returns `true` if `table` shows `change`.
 pub fn is_applied(table: Option<&RouteTable>, change: &RouteChange) -> bool {
     let named = |name: &str| routes_of(table).iter().find(|route| route.name_is(name));
     match change {
@@ -200,14 +203,16 @@ pub fn is_applied(table: Option<&RouteTable>, change: &RouteChange) -> bool {
     }
 }
 
-/// Whether `change`, one of `changes` made together, shows in `table`: a route that was removed to be set anew shows as it was set.
+/// Returns `true` if `table` shows `change`, which is one of `changes` of the same write.
+///
+/// A route that the write removes and sets again is shown as it was set.
 pub fn is_applied_with(table: Option<&RouteTable>, change: &RouteChange, changes: &[RouteChange]) -> bool {
     let sets = |other: &&RouteChange, name: &str| matches!(other, RouteChange::Set(wanted) if spelling::same_name(&wanted.name, name));
     let is_replaced = |name: &str| changes.iter().filter(|other| sets(other, name)).any(|other| is_applied(table, other));
     is_applied(table, change) || matches!(change, RouteChange::Remove(name) if is_replaced(name))
 }
 
-/// The routes of a table.
+/// Returns the routes of a table, or none if it does not exist.
 pub fn routes_of(table: Option<&RouteTable>) -> &[ArmRoute] {
     table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default()
 }
@@ -223,7 +228,7 @@ fn with_routes(table: Option<&RouteTable>, routes: Vec<ArmRoute>, settings: &Rou
     table
 }
 
-/// The routes while they are changed. One that is removed keeps its place, in case it comes back.
+/// Routes while they are changed. A removed route keeps its index, in case a later change sets it again.
 struct RouteTableDraft {
     slots: Vec<(ArmRoute, bool)>,
     limit: usize,
@@ -258,7 +263,7 @@ impl RouteTableDraft {
         Ok(())
     }
 
-    /// Whether ARM would take the route in.
+    /// Checks that ARM would accept the route; the error is the reason for people.
     fn check_room(&self, wanted: &DesiredRoute) -> Result<(), String> {
         if wanted.name.len() > names::MAX_NAME {
             let (most, of_node) = (names::MAX_NAME, names::MAX_NODE);
@@ -285,7 +290,7 @@ impl RouteTableDraft {
     }
 }
 
-/// A CIDR without host bits, as it is spelled here; a service tag in lower case.
+/// Returns a CIDR without host bits in canonical spelling, or a service tag in lower case.
 fn normalized(prefix: &str) -> String {
     let prefix = prefix.trim();
     prefix.parse().map_or_else(|_| prefix.to_lowercase(), |net: IpNet| net.trunc().to_string())
@@ -305,7 +310,7 @@ fn matches(route: &ArmRoute, wanted: &DesiredRoute) -> bool {
         && spelling::is_word(kind, VIRTUAL_APPLIANCE)
 }
 
-/// Fields that are not modelled stay.
+/// Writes prefix and next hop into `route`. Fields outside of the model are retained.
 fn write_next_hop(route: &mut ArmRoute, wanted: &DesiredRoute) {
     let properties = route.properties.get_or_insert_default();
     properties.address_prefix = Some(wanted.prefix.clone());
@@ -319,7 +324,8 @@ fn new_route(wanted: &DesiredRoute) -> ArmRoute {
     route
 }
 
-/// The same route under its full name, when it is called like the Node whose pods it leads to, and that name fits.
+/// Returns the route with its full name if it is named like the Node whose Pods it leads to and the full name fits, else
+/// unchanged.
 fn with_full_name(route: ArmRoute, cidrs_of: &dyn Fn(&str) -> Vec<String>) -> ArmRoute {
     let node = name_of(&route).to_lowercase();
     let leads_to = |cidr: &String| prefix_of(&route) == normalized(cidr);

@@ -1,4 +1,4 @@
-//! What the configuration says about routes: pure.
+//! Configuration of routes: pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,23 +8,26 @@ use crate::providers::azure::{
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 
-/// Most routes of a table, more than [`super::plan::MOST_ROUTES`], where Azure Virtual Network Manager manages the table or the limit was raised, which only ARM knows.
+/// Largest number of routes in a table that Azure Virtual Network Manager manages, or whose limit was raised.
+///
+/// The number is larger than [`super::plan::MOST_ROUTES`]. Only ARM knows which limit applies.
 pub const MOST_MANAGED_ROUTES: usize = 1_000;
 
 /// Settings of the route table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteSettings {
-    /// The table; `None` when `routeTableName` is empty.
+    /// Id of the table; `None` if `routeTableName` is empty.
     pub table: Option<ResourceId>,
-    /// Region of a table that has to be made.
+    /// Region for a table that must be created.
     pub location: String,
-    /// Tags that the table has to have; empty: its tags are left alone. Upstream touches them only in the cluster's resource group.
+    /// Tags that the table must have; if empty, its tags remain unchanged. Upstream sets them only in the cluster's resource
+    /// group.
     pub tags: BTreeMap<String, String>,
-    /// Prefixes of keys that are kept; not empty: other unlisted tags are removed.
+    /// Prefixes of keys that are kept; if there are any, other unlisted tags are removed.
     pub system_tags: Vec<String>,
-    /// How old the table may be when it is listed: `routeTableCacheTTLInSeconds`.
+    /// Largest age of a listed table: `routeTableCacheTTLInSeconds`.
     pub ttl: Duration,
-    /// Most routes that ARM is asked to take in.
+    /// Largest number of routes in a table that is sent to ARM.
     pub most_routes: usize,
 }
 

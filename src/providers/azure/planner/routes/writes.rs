@@ -1,6 +1,6 @@
-//! A [`RouteTablePlan`] as the write that carries it out.
+//! Conversion of a [`RouteTablePlan`] to the write that executes it.
 //!
-//! In: the table there is, and the plan. Out: a [`WritePlan`] with at most one write, and the routes that cannot be made.
+//! In: the observed table, and the plan. Out: a [`WritePlan`] with at most one write, and the routes that cannot be created.
 
 use super::plan::{RouteTablePlan, RouteTableStep};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     providers::azure::model::{ResourceId, network::RouteTable},
 };
 
-/// Returns the write of the table `id`, which is `before` now.
+/// Returns the write of the table `id`; `before` is the observed table.
 pub fn write_plan(id: &ResourceId, before: Option<&RouteTable>, plan: &RouteTablePlan) -> WritePlan {
     let is_waiting = |step: &&RouteTableStep| matches!(step, RouteTableStep::Wait { .. });
     let (waiting, steps): (Vec<_>, Vec<_>) = plan.steps.iter().partition(is_waiting);

@@ -1,9 +1,9 @@
 //! A run of a program with all the processes that it starts.
 //!
-//! In: the command, how long it may take, how much it may print. Out: what it printed, if it ended well; its standard error is thrown
-//! away, since it may hold secrets and has no limit. The program leads a process group of its own. A run that is given up leaves
-//! nothing behind: the whole group is killed and, where its orphans become children of this process, as in a container, waited for.
-//! Windows has no process groups: there only the program itself is killed.
+//! In: the command, its deadline, and the limit of its output. Out: its output, if it succeeded. Its standard error is
+//! discarded, because it may contain secrets and has no limit. The program leads a separate process group. At the end of a
+//! cancelled run, the whole group is killed, and its orphans are reaped if they become children of this process, as in a
+//! container. Windows has no process groups, so only the program itself is killed.
 
 use std::{process::Stdio, time::Duration};
 
@@ -17,7 +17,7 @@ use tokio::{
 
 /// Longest wait for processes that were killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two looks at them.
+/// Interval between checks of killed processes.
 const REAP_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) async fn output(command: Command, deadline: Duration, longest: u64) -> Result<Vec<u8>, String> {
@@ -72,7 +72,7 @@ impl ProcessGroup {
         }
         self.kill();
         let exited = async {
-            // Before the others: who waits for the group takes the leader from tokio.
+            // The leader is reaped first, because waiting for the group would take it from tokio.
             if self.leader.wait().await.is_ok() {
                 while self.reap() {
                     sleep(REAP_INTERVAL).await;

@@ -35,7 +35,7 @@ fn tokens_and_certificates_are_read() {
 }
 
 #[test]
-fn what_is_none_is_refused_without_being_shown() {
+fn invalid_credentials_are_refused_without_being_shown() {
     let (certificate, key) = pair();
     let other = pair().1;
     let half = serde_json::json!({"clientCertificateData": certificate}).to_string();
@@ -47,8 +47,8 @@ fn what_is_none_is_refused_without_being_shown() {
         (half.as_str(), "but not both"),
         (mixed.as_str(), "its certificate and key"),
         (broken.as_str(), "certificate"),
-        (r#"{"token": "se\ncret"}"#, "cannot be a token"),
-        (r#"{"token": "secret", "expirationTimestamp": "tomorrow"}"#, "is no time"),
+        (r#"{"token": "se\ncret"}"#, "its token contains"),
+        (r#"{"token": "secret", "expirationTimestamp": "tomorrow"}"#, "is not a time"),
     ] {
         let error = read_status(status).unwrap_err();
         assert!(error.contains(reason) && !error.contains("secret"), "{status}: {error}");
@@ -58,17 +58,17 @@ fn what_is_none_is_refused_without_being_shown() {
         V1,
         Instant::now(),
     );
-    assert!(other.unwrap_err().contains("apiVersion has to be"));
+    assert!(other.unwrap_err().contains("apiVersion must be"));
 }
 
-/// A plugin that is a shell script.
+/// Returns a plugin that runs a shell script.
 fn script(text: &str) -> ExecPlugin {
     let config = serde_json::json!({"apiVersion": V1, "command": "sh", "args": ["-c", text]});
     ExecPlugin::new(&serde_json::from_value(config).unwrap()).unwrap()
 }
 
 #[tokio::test]
-async fn requests_share_a_run_whose_credentials_have_expired() {
+async fn requests_share_a_run_with_expired_credentials() {
     let dir = tempfile::tempdir().unwrap();
     let runs = dir.path().join("runs");
     let printed = serde_json::json!({
@@ -85,7 +85,7 @@ async fn requests_share_a_run_whose_credentials_have_expired() {
 #[tokio::test]
 async fn output_of_plugins_is_shown_nowhere() {
     let error = script("echo secret").current().await.unwrap_err();
-    assert!(error.ends_with("its output is no ExecCredential"), "{error}");
+    assert!(error.ends_with("its output is not an ExecCredential"), "{error}");
     let error = script("echo secret >&2; exit 3").current().await.unwrap_err();
     assert!(error.contains("exit status: 3") && error.contains("standard error is not shown"), "{error}");
     let printed = serde_json::json!({"apiVersion": V1, "status": {"token": "t"}});

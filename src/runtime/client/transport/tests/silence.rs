@@ -1,4 +1,5 @@
-//! HTTP/2 in memory, on the paused clock: a peer that answers pings may take its time, one that is silent is given up.
+//! HTTP/2 in memory, on a paused clock: a peer that responds to pings may be slow; the connection to a silent peer is
+//! closed.
 
 use std::{
     pin::Pin,
@@ -15,7 +16,7 @@ use tokio::{
 
 use super::*;
 
-/// A connection for which HTTP/2 has been agreed on.
+/// Connection that negotiated HTTP/2.
 struct InMemory(TokioIo<DuplexStream>);
 
 impl Connection for InMemory {
@@ -44,20 +45,20 @@ impl Write for InMemory {
     }
 }
 
-/// Speaks HTTP/2, and never answers a request.
-async fn attend(peer: DuplexStream) {
+/// Serves HTTP/2, including pings, and never responds to a request.
+async fn respond_to_pings(peer: DuplexStream) {
     let never = |_: Request<Incoming>| std::future::pending::<Result<Response<Body>, Infallible>>();
     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     let _ = server.serve_connection(TokioIo::new(peer), hyper::service::service_fn(never)).await;
 }
 
-/// Sends to a peer that attends to its connection, or does not.
-fn sender(attends: bool) -> Arc<SendRequestFn> {
+/// Returns a sender to a peer that responds to pings if `is_alive`.
+fn sender(is_alive: bool) -> Arc<SendRequestFn> {
     let silent = Arc::new(Mutex::new(Vec::new()));
     let connect = tower::service_fn(move |_: Uri| {
         let (near, far) = tokio::io::duplex(1 << 16);
-        if attends {
-            tokio::spawn(attend(far));
+        if is_alive {
+            tokio::spawn(respond_to_pings(far));
         } else {
             silent.lock().push(far);
         }
@@ -71,13 +72,13 @@ fn sender(attends: bool) -> Arc<SendRequestFn> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_no_ping_is_given_up() {
+async fn a_request_to_a_peer_without_ping_responses_fails() {
     let hour = Duration::from_secs(3600);
-    for attends in [true, false] {
-        let (send, begun) = (sender(attends), Instant::now());
-        let asked = timeout(hour, send(Request::get("http://server/").body(Body::empty()).unwrap())).await;
-        assert_eq!(asked.is_err(), attends, "it waits for an answer that may come");
-        assert!(asked.is_err() || asked.unwrap().is_err());
-        assert_eq!(begun.elapsed().as_secs(), if attends { hour } else { PING_EVERY + PING_TIMEOUT }.as_secs());
+    for is_alive in [true, false] {
+        let (send, begun) = (sender(is_alive), Instant::now());
+        let result = timeout(hour, send(Request::get("http://server/").body(Body::empty()).unwrap())).await;
+        assert_eq!(result.is_err(), is_alive, "the request waits for a response that may come");
+        assert!(result.is_err() || result.unwrap().is_err());
+        assert_eq!(begun.elapsed().as_secs(), if is_alive { hour } else { PING_EVERY + PING_TIMEOUT }.as_secs());
     }
 }

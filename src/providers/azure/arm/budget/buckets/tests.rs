@@ -2,70 +2,70 @@ use proptest::prelude::*;
 
 use super::{super::window::WindowLimit, *};
 
-/// The charge of one token against a quota.
-pub(in super::super) fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
+/// Returns the charge of one token to a bucket.
+pub(in super::super) fn charge(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
     let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
     BucketCharge { id, limit: BucketLimit { capacity, per_second, window: None } }
 }
 
-fn left(buckets: &QuotaBuckets, drain: &BucketCharge, now: Instant) -> f64 {
-    buckets.in_use.get(&drain.id).map_or(drain.limit.capacity, |bucket| bucket.left(now))
+fn remaining(buckets: &QuotaBuckets, charge: &BucketCharge, now: Instant) -> f64 {
+    buckets.in_use.get(&charge.id).map_or(charge.limit.capacity, |bucket| bucket.remaining(now))
 }
 
 /// Takes the tokens of a request, or returns when it may be sent.
-fn take(buckets: &mut QuotaBuckets, drains: &[BucketCharge], now: Instant) -> Result<(), SendTime> {
-    let ready = buckets.send_time(drains, |_| 0.0, now);
+fn take(buckets: &mut QuotaBuckets, charges: &[BucketCharge], now: Instant) -> Result<(), SendTime> {
+    let ready = buckets.send_time(charges, |_| 0.0, now);
     if ready.at > now {
         return Err(ready);
     }
-    buckets.take(drains, now);
+    buckets.take(charges, now);
     Ok(())
 }
 
 #[test]
-fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
-    let (start, drains) = (Instant::now(), [drain("a", 2.0, 0.5), drain("b", 5.0, 1.0)]);
+fn a_burst_is_sent_at_once_and_the_rest_at_the_refill() {
+    let (start, charges) = (Instant::now(), [charge("a", 2.0, 0.5), charge("b", 5.0, 1.0)]);
     let mut buckets = QuotaBuckets::default();
-    assert_eq!(take(&mut buckets, &drains, start), Ok(()));
-    assert_eq!(take(&mut buckets, &drains, start), Ok(()));
+    assert_eq!(take(&mut buckets, &charges, start), Ok(()));
+    assert_eq!(take(&mut buckets, &charges, start), Ok(()));
     let wait = SendTime { at: start + Duration::from_secs(2), limiting_bucket: 0 };
-    assert_eq!(take(&mut buckets, &drains, start), Err(wait));
-    assert_eq!(left(&buckets, &drains[1], start), 3.0, "all or nothing");
-    assert_eq!(take(&mut buckets, &drains, wait.at), Ok(()));
-    assert_eq!(take(&mut buckets, &drains[1..], wait.at), Ok(()), "the other bucket is not held up");
+    assert_eq!(take(&mut buckets, &charges, start), Err(wait));
+    assert_eq!(remaining(&buckets, &charges[1], start), 3.0, "all or nothing");
+    assert_eq!(take(&mut buckets, &charges, wait.at), Ok(()));
+    assert_eq!(take(&mut buckets, &charges[1..], wait.at), Ok(()), "the other bucket is not delayed");
 }
 
 #[test]
-fn a_pause_holds_everybody_then_lets_one_go_and_the_others_at_the_refill() {
-    let (start, drains) = (Instant::now(), [drain("a", 100.0, 2.0)]);
+fn after_a_pause_one_is_sent_and_the_others_at_the_refill() {
+    let (start, charges) = (Instant::now(), [charge("a", 100.0, 2.0)]);
     let mut buckets = QuotaBuckets::default();
     let until = start + Duration::from_secs(30);
-    assert!(buckets.pause(&drains[0], until, start));
-    assert!(!buckets.pause(&drains[0], start + Duration::from_secs(5), start), "paused already, and not shortened");
-    assert_eq!(take(&mut buckets, &drains, start).unwrap_err().at, until);
-    assert_eq!(take(&mut buckets, &drains, until), Ok(()));
-    assert_eq!(take(&mut buckets, &drains, until).unwrap_err().at, until + Duration::from_millis(500));
-    assert!(buckets.pause(&drains[0], until + Duration::from_secs(9), until), "it ran again before");
+    assert!(buckets.pause(&charges[0], until, start));
+    assert!(!buckets.pause(&charges[0], start + Duration::from_secs(5), start), "paused already, and not shortened");
+    assert_eq!(take(&mut buckets, &charges, start).unwrap_err().at, until);
+    assert_eq!(take(&mut buckets, &charges, until), Ok(()));
+    assert_eq!(take(&mut buckets, &charges, until).unwrap_err().at, until + Duration::from_millis(500));
+    assert!(buckets.pause(&charges[0], until + Duration::from_secs(9), until), "it ran again before");
 }
 
 #[test]
-fn what_is_left_may_be_more_but_not_during_a_pause() {
-    let (start, drains) = (Instant::now(), [drain("a", 6.0, 0.1)]);
+fn a_correction_raises_tokens_except_during_a_pause() {
+    let (start, charges) = (Instant::now(), [charge("a", 6.0, 0.1)]);
     let mut buckets = QuotaBuckets::default();
-    (0..6).for_each(|_| take(&mut buckets, &drains, start).unwrap());
-    buckets.set_left(&drains[0], 3.0, start);
-    assert_eq!(left(&buckets, &drains[0], start), 3.0);
-    buckets.set_left(&drains[0], 99.0, start);
-    assert_eq!(left(&buckets, &drains[0], start), 6.0, "never above the brim");
-    buckets.pause(&drains[0], start + Duration::from_secs(9), start);
-    buckets.set_left(&drains[0], 3.0, start);
-    assert_eq!(left(&buckets, &drains[0], start), 1.0);
+    (0..6).for_each(|_| take(&mut buckets, &charges, start).unwrap());
+    buckets.set_remaining(&charges[0], 3.0, start);
+    assert_eq!(remaining(&buckets, &charges[0], start), 3.0);
+    buckets.set_remaining(&charges[0], 99.0, start);
+    assert_eq!(remaining(&buckets, &charges[0], start), 6.0, "never above the brim");
+    buckets.pause(&charges[0], start + Duration::from_secs(9), start);
+    buckets.set_remaining(&charges[0], 3.0, start);
+    assert_eq!(remaining(&buckets, &charges[0], start), 1.0);
 }
 
 #[test]
 fn a_counted_quota_borrows_little_and_nothing_after_a_refusal() {
     let start = Instant::now();
-    let mut counted = drain("a", 50.0, 50.0 / 300.0);
+    let mut counted = charge("a", 50.0, 50.0 / 300.0);
     counted.limit.window = Some(WindowLimit::all(100.0).share(0.5));
     let within = |buckets: &mut QuotaBuckets, from: u64| {
         let seconds = (from..from + 300).map(|second| start + Duration::from_secs(second));
@@ -83,16 +83,16 @@ fn a_counted_quota_borrows_little_and_nothing_after_a_refusal() {
 #[test]
 fn only_full_buckets_of_single_resources_are_forgotten() {
     let start = Instant::now();
-    let mut of_one = drain("a", 2.0, 1.0);
+    let mut of_one = charge("a", 2.0, 1.0);
     of_one.id = BucketId { level: QuotaLevel::Resource, resource: Some("r".to_owned()), ..of_one.id };
-    let drains = [of_one, drain("b", 2.0, 1.0)];
+    let charges = [of_one, charge("b", 2.0, 1.0)];
     let mut buckets = QuotaBuckets::default();
-    take(&mut buckets, &drains, start).unwrap();
+    take(&mut buckets, &charges, start).unwrap();
     assert!(!buckets.tidy(start));
     assert_eq!(buckets.iter().count(), 2);
     assert!(buckets.tidy(start + Duration::from_secs(1)));
     assert_eq!(buckets.iter().count(), 1);
-    buckets.pause(&drains[0], start + Duration::from_secs(9), start + Duration::from_secs(1));
+    buckets.pause(&charges[0], start + Duration::from_secs(9), start + Duration::from_secs(1));
     assert!(!buckets.tidy(start + Duration::from_secs(2)), "a paused one is in use");
 }
 
@@ -101,16 +101,16 @@ proptest! {
     fn no_window_sees_more_than_the_burst_and_the_refill(
         capacity in 1.0..20f64, per_second in 0.05..20f64, steps in proptest::collection::vec((0..3000u64, 0..6u8), 1..60),
     ) {
-        let (start, drains) = (Instant::now(), [drain("a", capacity, per_second)]);
+        let (start, charges) = (Instant::now(), [charge("a", capacity, per_second)]);
         let (mut buckets, mut now, mut sent) = (QuotaBuckets::default(), start, Vec::new());
         for (wait, requests) in steps {
             now += Duration::from_millis(wait);
             for _ in 0..requests {
-                match take(&mut buckets, &drains, now) {
+                match take(&mut buckets, &charges, now) {
                     Ok(()) => sent.push(now),
                     Err(ready) => {
                         prop_assert!(ready.at > now);
-                        prop_assert_eq!(take(&mut buckets.clone(), &drains, ready.at), Ok(()), "the promise holds");
+                        prop_assert_eq!(take(&mut buckets.clone(), &charges, ready.at), Ok(()), "admitted at the returned time");
                     }
                 }
             }
@@ -124,37 +124,37 @@ proptest! {
     }
 
     #[test]
-    fn what_answers_teach_never_raises(takes in 0..10u8, tokens in -5.0..30f64, pause in 1..100u64, wait in 0..20_000u64) {
-        let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5)]);
-        let mut untaught = QuotaBuckets::default();
+    fn corrections_and_pauses_never_raise_tokens(takes in 0..10u8, tokens in -5.0..30f64, pause in 1..100u64, wait in 0..20_000u64) {
+        let (start, charges) = (Instant::now(), [charge("a", 10.0, 0.5)]);
+        let mut uncorrected = QuotaBuckets::default();
         for _ in 0..takes {
-            take(&mut untaught, &drains, start).unwrap();
+            take(&mut uncorrected, &charges, start).unwrap();
         }
         let later = start + Duration::from_millis(wait);
-        let (mut corrected, mut paused) = (untaught.clone(), untaught.clone());
-        corrected.at_most(&drains[0], tokens, start);
-        prop_assert!(left(&corrected, &drains[0], later) <= left(&untaught, &drains[0], later));
-        paused.pause(&drains[0], start + Duration::from_secs(pause), start);
-        let ready = |buckets: &QuotaBuckets| buckets.send_time(&drains, |_| 0.0, later).at;
-        prop_assert!(ready(&paused) >= ready(&untaught));
+        let (mut corrected, mut paused) = (uncorrected.clone(), uncorrected.clone());
+        corrected.at_most(&charges[0], tokens, start);
+        prop_assert!(remaining(&corrected, &charges[0], later) <= remaining(&uncorrected, &charges[0], later));
+        paused.pause(&charges[0], start + Duration::from_secs(pause), start);
+        let ready = |buckets: &QuotaBuckets| buckets.send_time(&charges, |_| 0.0, later).at;
+        prop_assert!(ready(&paused) >= ready(&uncorrected));
         prop_assert!(ready(&paused) >= start + Duration::from_secs(pause));
     }
 
     #[test]
-    fn what_is_given_back_was_never_taken(takes in 0..10u8) {
-        let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5), drain("b", 20.0, 0.5)]);
+    fn giving_tokens_back_reverts_taking_them(takes in 0..10u8) {
+        let (start, charges) = (Instant::now(), [charge("a", 10.0, 0.5), charge("b", 20.0, 0.5)]);
         let mut buckets = QuotaBuckets::default();
         for _ in 0..takes {
-            take(&mut buckets, &drains, start).unwrap();
+            take(&mut buckets, &charges, start).unwrap();
         }
         let before = buckets.clone();
-        take(&mut buckets, &drains, start).unwrap();
-        buckets.give_back(&drains, start, start);
-        for drain in &drains {
-            prop_assert_eq!(left(&buckets, drain, start), left(&before, drain, start));
+        take(&mut buckets, &charges, start).unwrap();
+        buckets.give_back(&charges, start, start);
+        for charge in &charges {
+            prop_assert_eq!(remaining(&buckets, charge, start), remaining(&before, charge, start));
         }
-        buckets.give_back(&drains, start, start);
-        buckets.give_back(&drains, start, start + Duration::from_secs(1000));
-        prop_assert!(left(&buckets, &drains[0], start + Duration::from_secs(1000)) <= 10.0, "never above the brim");
+        buckets.give_back(&charges, start, start);
+        buckets.give_back(&charges, start, start + Duration::from_secs(1000));
+        prop_assert!(remaining(&buckets, &charges[0], start + Duration::from_secs(1000)) <= 10.0, "never above the brim");
     }
 }

@@ -6,12 +6,12 @@ use crate::providers::azure::model::api;
 const GROUP: &str = "/subscriptions/s/resourceGroups/g/providers";
 
 fn names(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<String> {
-    let row = |drain: &BucketCharge| {
-        let BucketLimit { capacity, per_second, .. } = drain.limit;
+    let row = |charge: &BucketCharge| {
+        let BucketLimit { capacity, per_second, .. } = charge.limit;
         format!(
             "{}{} {capacity} +{:.2}/min",
-            drain.id.name,
-            if drain.id.resource.is_some() { " of one" } else { "" },
+            charge.id.name,
+            if charge.id.resource.is_some() { " of one" } else { "" },
             per_second * 60.0
         )
     };
@@ -19,7 +19,7 @@ fn names(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<String> {
 }
 
 #[test]
-fn a_request_counts_against_these() {
+fn a_request_is_charged_to_the_buckets_of_its_kind() {
     const READS: &str = "subscription-reads 250 +1500.00/min";
     const WRITES: &str = "subscription-writes 200 +600.00/min";
     const DELETES: &str = "subscription-deletes 200 +600.00/min";
@@ -54,22 +54,24 @@ fn a_permit_counts_against_the_providers_quota_alone() {
 
 #[test]
 fn every_compute_client_of_the_table_exists() {
-    let known = |client: &str| api::ALL.iter().any(|kind| kind.metric == client);
-    assert!(COMPUTE.iter().all(|row| known(row.client)));
+    let exists = |client: &str| api::ALL.iter().any(|kind| kind.metric == client);
+    assert!(COMPUTE.iter().all(|row| exists(row.client)));
 }
 
 #[test]
-fn the_share_is_held_between_one_and_a_hundred() {
+fn the_share_is_clamped_between_1_and_100_percent() {
     let share = |share_percent| BudgetSettings { share_percent, ..BudgetSettings::default() }.share();
     assert_eq!([-5, 0, 1, 50, 100, 1000].map(share), [0.01, 0.01, 0.01, 0.5, 1.0, 1.0]);
     let least = BudgetSettings { share_percent: 1, ..BudgetSettings::default() };
     let charge =
         RequestCharge::of(&api::SCALE_SETS, &Method::PUT, &format!("{GROUP}/Microsoft.Compute/virtualMachineScaleSets/p"));
-    assert!(bucket_charges(&charge, &least).iter().all(|drain| drain.limit.capacity >= 1.0 && drain.limit.per_second > 0.0));
+    assert!(
+        bucket_charges(&charge, &least).iter().all(|charge| charge.limit.capacity >= 1.0 && charge.limit.per_second > 0.0)
+    );
 }
 
 #[test]
-fn configured_limits_are_bounds_of_their_own() {
+fn configured_limits_have_buckets_of_their_own() {
     let limit = |on, qps, bucket| ClientRateLimit {
         cloud_provider_rate_limit: on,
         cloud_provider_rate_limit_qps: qps,

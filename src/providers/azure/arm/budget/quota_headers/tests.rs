@@ -16,27 +16,27 @@ fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
     rows.iter().map(row).collect()
 }
 
-/// The lessons with the names of their buckets.
-fn learn(kind: &'static ApiType, path: &str, status: u16, code: &str, rows: &[(&'static str, &str)]) -> Vec<String> {
+/// Returns the updates with the names of their buckets.
+fn updates(kind: &'static ApiType, path: &str, status: u16, code: &str, rows: &[(&'static str, &str)]) -> Vec<String> {
     let charge = RequestCharge::of(kind, &Method::GET, &format!("/subscriptions/s/resourceGroups/g/providers/{path}"));
-    let drains = limits::bucket_charges(&charge, &BudgetSettings::default());
+    let charges = limits::bucket_charges(&charge, &BudgetSettings::default());
     let headers = headers(rows);
     let retry_after = retry_after(&headers, Timestamp::UNIX_EPOCH);
-    let lessons = quota_updates(
+    let updates = quota_updates(
         charge.operation,
-        &drains,
+        &charges,
         &BudgetSettings::default(),
         &QuotaHeaders { status, headers: &headers, code, retry_after },
     );
     let name = |index: usize| {
-        format!("{}{}", drains[index].id.name, if drains[index].id.resource.is_some() { " of one" } else { "" })
+        format!("{}{}", charges[index].id.name, if charges[index].id.resource.is_some() { " of one" } else { "" })
     };
-    let row = |lesson: &QuotaUpdate| match lesson {
+    let row = |update: &QuotaUpdate| match update {
         QuotaUpdate::AtMost(index, tokens) => format!("{} <= {tokens}", name(*index)),
-        QuotaUpdate::Left(index, tokens) => format!("{} = {tokens}", name(*index)),
+        QuotaUpdate::Remaining(index, tokens) => format!("{} = {tokens}", name(*index)),
         QuotaUpdate::Pause(index, pause) => format!("{} pauses {}s", name(*index), pause.as_secs()),
     };
-    lessons.iter().map(row).collect()
+    updates.iter().map(row).collect()
 }
 
 const VM: &str = "Microsoft.Compute/virtualMachines/a";
@@ -45,8 +45,8 @@ const RESOURCE: &str = "x-ms-ratelimit-remaining-resource";
 const READS: &str = "x-ms-ratelimit-remaining-subscription-reads";
 
 #[test]
-fn headers_say_what_is_left() {
-    let vm = |rows| learn(&api::VIRTUAL_MACHINES, VM, 200, "", rows);
+fn headers_report_the_remaining_quota() {
+    let vm = |rows| updates(&api::VIRTUAL_MACHINES, VM, 200, "", rows);
     assert_eq!(vm(&[(READS, "249")]), ["subscription-reads <= 249"]);
     assert_eq!(vm(&[("x-ms-ratelimit-remaining-subscription-global-reads", "20")]), ["subscription-reads <= 10"]);
     assert_eq!(vm(&[("x-ms-ratelimit-remaining-subscription-writes", "3"), ("retry-after", "5")]), [""; 0], "not of a read");
@@ -62,9 +62,9 @@ fn headers_say_what_is_left() {
 }
 
 #[test]
-fn a_429_pauses_exactly_the_quota_it_speaks_of() {
-    let vm = |code, rows| learn(&api::VIRTUAL_MACHINES, VM, 429, code, rows);
-    let lb = |code, rows| learn(&api::LOAD_BALANCERS, LB, 429, code, rows);
+fn a_429_pauses_only_the_quota_that_it_names() {
+    let vm = |code, rows| updates(&api::VIRTUAL_MACHINES, VM, 429, code, rows);
+    let lb = |code, rows| updates(&api::LOAD_BALANCERS, LB, 429, code, rows);
     assert_eq!(lb("TooManyRequests", &[("retry-after", "30")]), ["network-reads pauses 30s"]);
     assert_eq!(lb("", &[]), ["network-reads pauses 10s"], "without a time");
     assert_eq!(lb("SubscriptionRequestsThrottled", &[("retry-after", "7")]), ["subscription-reads pauses 7s"]);
@@ -79,12 +79,12 @@ fn a_429_pauses_exactly_the_quota_it_speaks_of() {
     assert_eq!(vm("OperationNotAllowed", &several).last().unwrap(), "compute-LowCostGetVM pauses 10s");
     assert_eq!(vm("TooManyRequests", &[("retry-after", "0")]), ["compute-LowCostGetVM pauses 1s"]);
     assert_eq!(vm("TooManyRequests", &[("retry-after", "999999999")]), ["compute-LowCostGetVM pauses 3600s"]);
-    let group = learn(&api::AVAILABILITY_SETS, "Microsoft.Compute/availabilitySets", 429, "TooManyRequests", &[]);
+    let group = updates(&api::AVAILABILITY_SETS, "Microsoft.Compute/availabilitySets", 429, "TooManyRequests", &[]);
     assert_eq!(group, ["subscription-reads pauses 10s"], "the next wider bucket");
 }
 
 #[test]
-fn what_is_no_exhausted_quota_pauses_nothing() {
+fn a_response_without_an_exhausted_quota_pauses_nothing() {
     for (status, code) in [
         (429, "RetryableErrorDueToAnotherOperation"),
         (429, "retryableerrorduetoanotheroperation"),
@@ -92,7 +92,7 @@ fn what_is_no_exhausted_quota_pauses_nothing() {
         (503, ""),
         (500, "TooManyRequests"),
     ] {
-        assert_eq!(learn(&api::LOAD_BALANCERS, LB, status, code, &[("retry-after", "20")]), [""; 0], "{status} {code}");
+        assert_eq!(updates(&api::LOAD_BALANCERS, LB, status, code, &[("retry-after", "20")]), [""; 0], "{status} {code}");
     }
 }
 

@@ -20,15 +20,15 @@ use crate::{
 
 pub(super) const HOST: &str = "https://arm.example";
 
-/// What happens to a request instead of its answer.
+/// Fault of a request, instead of its regular response.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
     NotSent,
-    /// Carried out, but no answer.
-    NoAnswer,
-    /// Neither carried out nor answered.
+    /// Executed, but without a response.
+    NoResponse,
+    /// Neither executed nor answered.
     Hang,
-    Answer(u16, Vec<(&'static str, &'static str)>, String),
+    Response(u16, Vec<(&'static str, &'static str)>, String),
 }
 
 pub(super) struct Arm {
@@ -64,12 +64,12 @@ impl ArmTransport for Arm {
         match self.fault_of(&url) {
             None => self.azure.respond(request).await,
             Some(Fault::NotSent) => Err(ArmTransportError::NotSent("refused".into())),
-            Some(Fault::NoAnswer) => {
+            Some(Fault::NoResponse) => {
                 self.azure.respond(request).await?;
                 Err(ArmTransportError::NoAnswer("reset".into()))
             }
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Answer(status, headers, body)) => {
+            Some(Fault::Response(status, headers, body)) => {
                 let response = Response::builder().status(status);
                 let response = headers.into_iter().fold(response, |response, (name, value)| response.header(name, value));
                 Ok(response.body(body.into()).unwrap())
@@ -78,7 +78,7 @@ impl ArmTransport for Arm {
     }
 }
 
-/// A credential: each rejected token is followed by a new one.
+/// Credential that replaces each rejected token.
 #[derive(Default)]
 pub(super) struct Credential {
     pub(super) number: Mutex<u32>,
@@ -109,7 +109,7 @@ impl TokenProvider for Credential {
     }
 }
 
-/// A gate that a 429 closes for as long as it says, and that knows who passed.
+/// Gate that a 429 closes for its `Retry-After`, and that records the admitted requests.
 #[derive(Default)]
 pub(super) struct Barrier {
     pub(super) closed: Mutex<Option<Instant>>,

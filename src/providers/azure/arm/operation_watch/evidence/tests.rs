@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A public IP: etag, state, and address.
+/// Returns a public IP with etag, state and address.
 fn entry(etag: &str, state: &str, address: Option<&str>) -> Value {
     let mut document = json!({
         "id": "/subscriptions/s/x", "etag": etag, "tags": {"service": "a"},
@@ -27,8 +27,8 @@ fn changed() -> ListedWrite {
 }
 
 #[test]
-fn what_no_list_can_tell_of_is_not_watched() {
-    assert_eq!(put(None), None, "the version before is not known");
+fn a_write_that_no_list_can_prove_is_not_watched() {
+    assert_eq!(put(None), None, "the replaced version is unknown");
     assert_eq!(put(Some(("if-match", "*"))), None);
     assert_eq!(put(Some(("if-match", ""))), None);
     for (method, body) in [(Method::PUT, ""), (Method::PUT, "{\"name\":\"x\"}"), (Method::POST, "{\"properties\":{}}")] {
@@ -36,29 +36,29 @@ fn what_no_list_can_tell_of_is_not_watched() {
         assert_eq!(written, None, "{method} {body}: nothing to compare with");
     }
     for state in ["Succeeded", "succeeded", "Failed"] {
-        let answer = entry("\"2\"", state, Some("20.0.0.1")).to_string();
-        let written = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answer.to_owned().into());
-        assert_eq!(written, None, "{state}, while the operation goes on: every list looks like the end");
+        let response = entry("\"2\"", state, Some("20.0.0.1")).to_string();
+        let written = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &response.to_owned().into());
+        assert_eq!(written, None, "{state} while the operation is in progress: every list would look final");
     }
     assert!(ListedWrite::of(&Method::DELETE, None, &Bytes::from_static(b"")).is_some());
 }
 
 #[test]
-fn an_entry_is_the_result_when_it_is_this_writes() {
+fn an_entry_is_the_result_only_of_its_own_write() {
     use ListVerdict::{Running, Succeeded, Unclear};
-    let done = entry("\"3\"", "Succeeded", Some("20.0.0.1"));
+    let succeeded = entry("\"3\"", "Succeeded", Some("20.0.0.1"));
     let with = |change: fn(&mut Value)| {
-        let mut changed = done.clone();
+        let mut changed = succeeded.clone();
         change(&mut changed);
         changed
     };
-    for (what, mut write, entry, expected) in [
-        ("created", created(), done.clone(), Succeeded),
-        ("changed", changed(), done.clone(), Succeeded),
-        ("the etag of the answer", changed(), entry("\"2\"", "succeeded", None), Succeeded),
+    for (case, mut write, entry, expected) in [
+        ("created", created(), succeeded.clone(), Succeeded),
+        ("changed", changed(), succeeded.clone(), Succeeded),
+        ("the etag of the response", changed(), entry("\"2\"", "succeeded", None), Succeeded),
         ("the version before", changed(), entry("\"1\"", "Succeeded", Some("20.0.0.1")), Running),
         ("the version before, weakly", changed(), entry("W/\"1\"", "Succeeded", None), Running),
-        ("under way", created(), entry("\"2\"", "Updating", None), Running),
+        ("in progress", created(), entry("\"2\"", "Updating", None), Running),
         ("failed", created(), entry("\"3\"", "Failed", None), Unclear),
         ("no version", changed(), with(|it| drop(it.as_object_mut().unwrap().remove("etag"))), Running),
         ("no state", created(), with(|it| it["properties"]["provisioningState"] = json!(3)), Running),
@@ -77,11 +77,11 @@ fn an_entry_is_the_result_when_it_is_this_writes() {
         ("a list less, of nothing", changed(), with(|it| it["properties"]["zones"] = Value::Null), Succeeded),
         ("letter case", changed(), with(|it| it["id"] = json!("/SUBSCRIPTIONS/s/X")), Succeeded),
     ] {
-        assert_eq!(write.judge(Some(&entry)), expected, "{what}");
+        assert_eq!(write.judge(Some(&entry)), expected, "{case}");
     }
 }
 
-/// A load balancer's rules, in this order.
+/// Returns a load balancer with `rules` in this order.
 fn with_rules(etag: &str, state: &str, rules: &[&str]) -> Value {
     let rule =
         |name: &&str| json!({"id": format!("/lb/rules/{name}"), "name": "n", "etag": etag, "properties": {"port": 1}});
@@ -91,8 +91,8 @@ fn with_rules(etag: &str, state: &str, rules: &[&str]) -> Value {
 
 #[test]
 fn a_list_two_versions_behind_is_not_the_end_of_a_removal() {
-    let answered = with_rules("\"2\"", "Updating", &["b", "a"]).to_string();
-    let removal = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &answered.into()).unwrap();
+    let accepted = with_rules("\"2\"", "Updating", &["b", "a"]).to_string();
+    let removal = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), &accepted.into()).unwrap();
     for (etag, rules, expected) in [
         ("\"0\"", vec!["a", "b", "c"], ListVerdict::Running),
         ("\"0\"", vec!["a", "a"], ListVerdict::Running),
@@ -106,7 +106,7 @@ fn a_list_two_versions_behind_is_not_the_end_of_a_removal() {
 }
 
 #[test]
-fn after_two_lists_that_do_not_show_it_a_write_asks_alone() {
+fn after_two_inconclusive_lists_a_write_polls_alone() {
     for entry in [None, Some(entry("\"1\"", "Succeeded", None))] {
         let mut write = changed();
         let verdicts = [0; 4].map(|_| write.judge(entry.as_ref()));
@@ -116,21 +116,21 @@ fn after_two_lists_that_do_not_show_it_a_write_asks_alone() {
 }
 
 #[test]
-fn what_is_under_way_for_long_is_asked_for() {
-    let (mut write, under_way) = (created(), entry("\"2\"", "Updating", None));
-    let verdicts: Vec<_> = (0..16).map(|_| write.judge(Some(&under_way))).collect();
-    let asked: Vec<_> = (0..16).filter(|turn| verdicts[*turn] == ListVerdict::Unclear).collect();
-    assert_eq!(asked, [7, 15]);
+fn a_write_long_in_progress_polls_alone() {
+    let (mut write, running) = (created(), entry("\"2\"", "Updating", None));
+    let verdicts: Vec<_> = (0..16).map(|_| write.judge(Some(&running))).collect();
+    let polls: Vec<_> = (0..16).filter(|list| verdicts[*list] == ListVerdict::Unclear).collect();
+    assert_eq!(polls, [7, 15]);
 }
 
 #[test]
-fn a_list_does_not_prove_that_something_is_gone() {
+fn a_list_does_not_prove_a_deletion() {
     let mut write = ListedWrite::of(&Method::DELETE, None, &Bytes::from_static(b"")).unwrap();
     assert_eq!(write.judge(Some(&entry("\"1\"", "Deleting", None))), ListVerdict::Running);
     assert_eq!(write.judge(None), ListVerdict::Missing);
-    let under_way = write.judge(Some(&entry("\"1\"", "Deleting", None)));
-    assert_eq!(under_way, ListVerdict::Running);
+    let running = write.judge(Some(&entry("\"1\"", "Deleting", None)));
+    assert_eq!(running, ListVerdict::Running);
     assert_eq!(write.judge(Some(&entry("\"1\"", "Failed", None))), ListVerdict::Unclear, "the deletion has failed");
-    let stays = [0; 2].map(|_| write.judge(Some(&entry("\"1\"", "Succeeded", None))));
-    assert_eq!(stays, [ListVerdict::Running, ListVerdict::Unclear], "an old list, or it is not being deleted");
+    let existing = [0; 2].map(|_| write.judge(Some(&entry("\"1\"", "Succeeded", None))));
+    assert_eq!(existing, [ListVerdict::Running, ListVerdict::Unclear], "an old list, or it is not being deleted");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::sandbox::azure::{Latencies, Latency};
 
-/// As [`Cloud::served`] where writes are operations.
+/// As [`Cloud::served`], with asynchronous writes.
 async fn served_by_operations() -> Cloud {
     let cloud = Cloud::served().await;
     let latency = Latency { respond: Duration::ZERO, operation: Duration::from_secs(1) };

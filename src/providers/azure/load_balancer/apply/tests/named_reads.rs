@@ -1,4 +1,4 @@
-//! Reads that only some Services name, and that ARM does not answer in time.
+//! Tests of reads that only some Services name, and that ARM does not answer in time.
 
 use std::time::Duration;
 

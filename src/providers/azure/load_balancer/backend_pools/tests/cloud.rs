@@ -1,4 +1,4 @@
-//! A simulated cloud with the cluster's two load balancers, and somebody who keeps their members.
+//! A simulated cloud with the cluster's two load balancers, and a syncer of their members.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -33,11 +33,12 @@ use crate::{
     },
 };
 
-/// External and internal.
+/// Names of the external and the internal load balancer.
 pub(super) const LOAD_BALANCERS: [&str; 2] = ["kubernetes", "kubernetes-internal"];
 const POOL: &str = "kubernetes";
 
-/// A configuration that fits machines of this kind, on the standard SKU. Uniform: of every other kind too.
+/// Returns a configuration for machines of this kind, on the standard SKU. With uniform scale sets, it fits every other
+/// kind, too.
 pub(super) fn config(kind: PoolKind) -> AzureConfig {
     use crate::providers::azure::config::VmType;
     let vm_type = match kind {
@@ -53,9 +54,9 @@ pub(super) struct Cloud {
     pub(super) members: BackendPoolSyncer,
     pub(super) config: AzureConfig,
     pub(super) migrate_api: bool,
-    /// Whether the Nodes of a sync may not be all of the cluster's.
+    /// Whether the Nodes of a sync may be incomplete.
     pub(super) may_lack_nodes: bool,
-    /// When to plan again although no Node changes.
+    /// Delay until the next plan although no Node changes.
     pub(super) resync_after: Mutex<Option<Duration>>,
     arm: ArmClient,
     inventory: Arc<Inventory>,
@@ -82,12 +83,12 @@ impl Cloud {
         cloud
     }
 
-    /// A process that begins anew; what the inventory knows is not what is looked at here.
+    /// Returns the syncer of a restarted process. It keeps the inventory, whose cache is not under test.
     pub(super) fn restarted(&self) -> Self {
         self.reconfigured(self.config.clone(), self.migrate_api)
     }
 
-    /// The same with another configuration.
+    /// Returns the same cloud with a syncer of another configuration.
     pub(super) fn reconfigured(&self, config: AzureConfig, migrate_api: bool) -> Self {
         let members = members(&self.arm, &self.inventory, &config, migrate_api);
         let (arm, inventory) = (self.arm.clone(), Arc::clone(&self.inventory));
@@ -99,7 +100,7 @@ impl Cloud {
         self.world.topology().group_id().resource("Microsoft.Network/loadBalancers", &[name])
     }
 
-    /// A load balancer with the cluster's pool, and a rule for it.
+    /// Creates a load balancer with the cluster's pool.
     pub(super) fn put_load_balancer(&self, name: &str) {
         let id = self.load_balancer_id(name);
         let sku = if self.config.load_balancer_sku == LoadBalancerSku::Standard { "Standard" } else { "Basic" };
@@ -126,7 +127,7 @@ impl Cloud {
         names(&self.nodes())
     }
 
-    /// All Nodes, with this label.
+    /// Returns all Nodes, with this label.
     pub(super) fn labeled(&self, label: &str) -> Vec<Arc<Node>> {
         self.world.nodes().into_iter().map(|node| Arc::new(node.label(label, ""))).collect()
     }
@@ -144,7 +145,7 @@ impl Cloud {
         self.sync_observed(&self.observed(), nodes, all_nodes, &[]).await
     }
 
-    /// With what was seen at some time, and with pools that were created just now.
+    /// Plans and writes with a network that was observed earlier, and with pools that were just created.
     pub(super) async fn sync_observed(
         &self,
         observed: &ObservedNetwork,
@@ -166,7 +167,7 @@ impl Cloud {
         work.await
     }
 
-    /// Carries out a plan to its end.
+    /// Executes a plan until all its writes have ended.
     async fn write(&self, plan: &PoolPlan, started: Instant, urgency: Urgency) -> Result<PoolSyncSummary, PoolSyncError> {
         let round = self.members.begin(plan);
         let (sender, mut ends) = mpsc::unbounded_channel();
@@ -187,7 +188,7 @@ impl Cloud {
         outcome.into_result()
     }
 
-    /// A plan, with all that it needs.
+    /// Returns a plan, after all reads that it needs.
     async fn planned(&self, plan: impl Fn(&PoolReads) -> PoolPlan, urgency: Urgency) -> PoolPlan {
         let mut reads = PoolReads { may_lack_nodes: self.may_lack_nodes, ..PoolReads::default() };
         loop {
@@ -212,11 +213,11 @@ impl Cloud {
         work.await
     }
 
-    /// The inventory knows all machines and their interfaces.
+    /// Fills the inventory with all machines and their interfaces.
     pub(super) async fn warm(&self) {
         self.inventory.warm().await.unwrap();
         let wanted: Vec<_> = self.nodes().iter().map(|node| nodes::machine_query(node)).collect();
-        assert!(self.inventory.look_up(&wanted, Freshness::Cached).await.iter().all(Result::is_ok));
+        assert!(self.inventory.lookup(&wanted, Freshness::Cached).await.iter().all(Result::is_ok));
         self.requests();
     }
 
@@ -224,7 +225,7 @@ impl Cloud {
         self.load_balancer(load_balancer).properties.unwrap().backend_address_pools.as_ref().unwrap()[0].clone()
     }
 
-    /// Names of nodes whose interfaces list the cluster's pool of a load balancer.
+    /// Returns the names of nodes whose interfaces list the cluster's pool of a load balancer.
     pub(super) fn in_pool(&self, load_balancer: &str) -> BTreeSet<String> {
         let properties = self.pool_document(load_balancer).properties.unwrap();
         let listed = properties.backend_ip_configurations.unwrap_or_default();
@@ -236,26 +237,26 @@ impl Cloud {
         machines.iter().filter(|machine| entries.contains(&id(machine))).map(|machine| machine.computer_name()).collect()
     }
 
-    /// Addresses that the pool lists for themselves.
+    /// Returns the addresses that the pool itself lists.
     pub(super) fn addresses(&self, load_balancer: &str) -> BTreeSet<String> {
         let properties = self.pool_document(load_balancer).properties.unwrap();
         let entries = properties.load_balancer_backend_addresses.into_iter().flatten().filter_map(|entry| entry.properties);
         entries.filter_map(|entry| entry.ip_address).collect()
     }
 
-    /// The nodes' own.
+    /// Returns the addresses of the nodes' machines.
     pub(super) fn node_addresses(&self) -> BTreeSet<String> {
         self.world.machines().iter().map(|machine| machine.ip_configurations[0].address.to_string()).collect()
     }
 
-    /// How many models list the pool.
+    /// Returns the number of models that list the pool.
     pub(super) fn models_listing(&self, load_balancer: &str) -> usize {
         let pool = self.load_balancer_id(load_balancer).child("backendAddressPools", POOL).key();
         let sets = self.world.azure().documents_of("Microsoft.Compute/virtualMachineScaleSets");
         sets.iter().filter(|set| set.to_string().to_ascii_lowercase().contains(&format!("\"{pool}\""))).count()
     }
 
-    /// Reads and writes since last asked.
+    /// Returns the numbers of reads and writes since the last call.
     pub(super) fn requests(&self) -> (usize, usize) {
         let azure = self.world.azure();
         let counts = (azure.count(|it| it.class == Class::Read), azure.count(|it| it.class != Class::Read));

@@ -1,4 +1,4 @@
-//! What goes wrong: other writers, machines that fail, a process that is killed.
+//! Tests of failures: other writers, machines that fail, a killed process.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn what_somebody_else_has_written_is_read_again() {
         let synced = cloud.sync().await.unwrap();
         assert_eq!((synced.models, synced.machines), (1, 3), "{path}");
         assert_eq!(cloud.requests().1, 4 + 2, "{path}");
-        // For ever is too long.
+        // A conflict that never ends is an error after the last attempt.
         let cloud = of_kind(PoolKind::Uniform, 3);
         cloud.warm().await;
         cloud.world.azure().add_fault(Fault::refuse(412, "PreconditionFailed").method("PUT").path(path));
@@ -26,7 +26,7 @@ async fn what_somebody_else_has_written_is_read_again() {
     }
 }
 
-/// ARM refuses to write the document of this machine that lists its pools.
+/// Makes ARM refuse writes of the document of this machine that lists its pools.
 fn refuse_writes(cloud: &Cloud, kind: PoolKind, machine: &Machine) {
     let topology = cloud.world.topology();
     let document = if kind == PoolKind::Uniform { machine.id(&topology) } else { machine.interface_id(&topology) };
@@ -55,7 +55,7 @@ async fn one_machine_that_fails_keeps_no_other_out() {
     }
 }
 
-/// ARM takes a write and then cannot carry it out. The document lists the pools, and is written again all the same, once.
+/// ARM accepts a write and then fails to carry it out. The document lists the pools, and is still written again, once.
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_carried_out_is_made_up_for() {
     for (kind, document) in [
@@ -98,7 +98,8 @@ async fn a_model_that_fails_keeps_no_instance_out() {
     assert_eq!(cloud.sync().await.unwrap().models, 1);
 }
 
-/// Nobody waits for it: it is looked at again after a while. The load balancer cannot go as long as it is there.
+/// No Service waits for the machine: it is read again after a while. The load balancer cannot be deleted while the machine
+/// is a member.
 #[tokio::test(start_paused = true)]
 async fn a_machine_without_a_node_that_fails_fails_nobody() {
     for kind in KINDS {
@@ -123,7 +124,7 @@ async fn a_machine_without_a_node_that_fails_fails_nobody() {
     }
 }
 
-/// The former process has written it and was killed before it could say so.
+/// The previous process wrote the document and was killed before it could record that.
 #[tokio::test(start_paused = true)]
 async fn who_is_in_already_shows_that_the_load_balancer_is_known_from_before() {
     for kind in KINDS {

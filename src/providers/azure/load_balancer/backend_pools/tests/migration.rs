@@ -1,4 +1,4 @@
-//! Pools that list addresses, and from one kind to the other.
+//! Tests of pools that list addresses, and of migrations between the kinds.
 
 use super::*;
 use crate::{providers::azure::config::AzureConfig, sandbox::azure::Crash};
@@ -29,7 +29,7 @@ async fn addresses_are_one_write_for_each_pool() {
         assert_by_address(&cloud, "one more");
         assert_eq!(cloud.requests(), (0, 2), "{kind:?}");
         let all = cloud.nodes();
-        // Who is about to go stays, so that its connections can end, and does not come back once it is out.
+        // A Node that will be removed remains, so that its connections can end, and does not rejoin once it has left.
         assert_eq!(cloud.sync_nodes(&all[1..], &all).await, Ok(PoolSyncSummary::default()), "{kind:?}");
         assert_eq!(cloud.sync_nodes(&all[1..], &all[1..]).await.unwrap().pools, 2, "{kind:?}");
         assert_eq!(cloud.addresses("kubernetes").len(), 4, "{kind:?}");

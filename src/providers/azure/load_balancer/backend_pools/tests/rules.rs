@@ -1,4 +1,4 @@
-//! Who belongs where: other load balancers, SKUs, preconfigured pools.
+//! Tests of pool membership: other load balancers, SKUs, preconfigured pools.
 
 use super::*;
 use crate::{

@@ -1,4 +1,4 @@
-//! Who may take the lease, and what is written.
+//! Tests of the permission to take the lease, and of its contents.
 
 use serde_json::json;
 

@@ -1,6 +1,6 @@
-//! Load balancers, public IPs and private link services as they are known. Pure.
+//! Cached load balancers, public IPs and private link services. Pure.
 //!
-//! A list removes nothing: documents that it lacks are read by themselves.
+//! A list removes nothing: documents that it lacks are read individually.
 
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::providers::azure::{
 };
 
 impl NetworkCache {
-    /// Returns a document as it is known.
+    /// Returns a cached document.
     pub(in crate::providers::azure::load_balancer::observe) fn document<D: ListedDocument>(
         &self,
         id: &ResourceId,
@@ -28,7 +28,7 @@ impl NetworkCache {
         }
     }
 
-    /// Records what a list read of `what` shows, and returns the documents that it lacks.
+    /// Records the documents that a list read of `what` shows, and returns those that it lacks.
     pub(super) fn set_listed<D: ListedDocument>(
         &mut self,
         list: Vec<D>,
@@ -45,7 +45,9 @@ impl NetworkCache {
         lacking.into_iter().map(D::key).collect()
     }
 
-    /// Forgets the documents in a resource group that a list read of `what` shows. `is_observed`: ARM says that there are none.
+    /// Removes the documents in a resource group that a list read of `what` would show.
+    ///
+    /// `is_observed` is `true` if ARM says that there are none.
     pub(super) fn forget_group(&mut self, what: &NetworkCacheKey, group: &ResourceId, is_observed: bool) {
         with_document!(what, Document => {
             let is_in = |known: &Document| known.resource_id().and_then(|id| id.parent()).as_ref() == Some(group);
@@ -69,7 +71,7 @@ impl NetworkCache {
         }
     }
 
-    /// Returns what is known of the document that a single read of `what` would show.
+    /// Returns the cached version of the document that a single read of `what` would show.
     pub(crate) fn cached_version(&self, what: &NetworkCacheKey, now: Instant) -> CachedVersion {
         let etag = with_document!(what, Document => what.single_id().and_then(|id| self.etag::<Document>(id)),
             NetworkCacheKey::SecurityGroup => self.observed.security_group.as_ref().map(|known| known.etag.clone()),

@@ -1,6 +1,7 @@
-//! What a read brings to what is known of the network documents. Pure.
+//! Updates of the cache by reads. Pure.
 //!
-//! In: ARM's answers to reads. Out: the snapshot with what they prove, and what must be read alone because a list lacks it.
+//! In: ARM's responses to reads. Out: the snapshot with the facts that they prove, and invalidations of documents that a
+//! list lacks.
 
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
@@ -15,21 +16,21 @@ use crate::providers::azure::{
     },
 };
 
-/// How long it is remembered at all that something was missing.
+/// Time after which absences are removed from the cache.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(600);
 
-/// What a read brought; `None`: ARM says that it does not exist.
+/// Result of a read; `None`: ARM says that the document does not exist.
 #[derive(Debug)]
 pub(crate) enum NetworkReadResult {
-    /// A document of a kind that ARM lists, or a list of them.
+    /// Document of a kind that ARM lists, or a list of such documents.
     Listed(Box<dyn ListedRead>),
-    /// ARM says that the group of the list does not exist, and the list said this.
+    /// Error of the list: ARM says that its group does not exist.
     GroupMissing(Box<ArmError>),
     SecurityGroup(Option<Box<NetworkSecurityGroup>>),
     Subnet(Option<Box<Subnet>>),
 }
 
-/// When a read was sent, and what it shows.
+/// Key and start of a read.
 pub(crate) struct SentRead<'a> {
     what: &'a NetworkCacheKey,
     since: CacheSequence,
@@ -38,7 +39,7 @@ pub(crate) struct SentRead<'a> {
 
 /// Documents of one kind as a read showed them.
 pub(crate) trait ListedRead: Debug + Send {
-    /// Records what the read showed, and returns what a list lacks; `None`: it was no list.
+    /// Records the documents of the read, and returns those that a list lacks; `None`: the read was not a list.
     fn record(self: Box<Self>, cache: &mut NetworkCache, read: &SentRead<'_>) -> Option<Vec<NetworkCacheKey>>;
 }
 
@@ -56,7 +57,7 @@ impl<D: ListedDocument> ListedRead for Option<Box<D>> {
 }
 
 impl NetworkCache {
-    /// Records what a read of `what` brought that was sent at `since` and `at`.
+    /// Records the result of a read of `what` that was sent at `since` and `at`.
     pub(crate) fn record(&mut self, what: NetworkCacheKey, since: CacheSequence, at: Instant, answer: NetworkReadResult) {
         let (mut found, mut lacking) = (true, Vec::new());
         match (&what, answer) {
@@ -95,13 +96,15 @@ impl NetworkCache {
         self.invalidate_referenced();
     }
 
-    /// A list lacks it.
+    /// Invalidates a document that a list lacks.
     fn invalidate_unlisted(&mut self, what: NetworkCacheKey) {
         self.unlisted.insert(what.clone());
         self.invalidate(what);
     }
 
-    /// ARM deletes no public IP that a front end refers to: one that the list of its group lacks was left out.
+    /// Invalidates public IPs that frontends refer to and that are missing from the cache.
+    ///
+    /// ARM deletes no public IP in use, so the list of its group was incomplete.
     fn invalidate_referenced(&mut self) {
         let is_listed =
             |id: &ResourceId| id.parent().is_some_and(|group| self.reads.contains_key(&NetworkCacheKey::PublicIps(group)));
@@ -119,7 +122,7 @@ impl NetworkCache {
         unknown.into_iter().for_each(|id| self.invalidate_unlisted(NetworkCacheKey::PublicIp(id)));
     }
 
-    /// Forgets which etags are outdated of the documents that a list read of `what` has shown.
+    /// Removes the marks of outdated etags from documents that a list read of `what` has shown.
     fn forget_old_versions(&mut self, what: &NetworkCacheKey, lacking: &[NetworkCacheKey], since: CacheSequence) {
         let order = &self.order;
         match what {
@@ -134,7 +137,8 @@ impl NetworkCache {
         }
     }
 
-    /// Records a single read of a document, unless something newer is known. Then it stays doubtful and is read again.
+    /// Records a single read of a document, unless a newer fact is cached. In that case, the document remains invalidated
+    /// and is read again.
     fn record_single<D: ListedDocument>(&mut self, id: &ResourceId, read: &SentRead<'_>, document: Option<Box<D>>) {
         if !self.order.is_newer(id, read.since) {
             let found = document.is_some();
@@ -147,7 +151,7 @@ impl NetworkCache {
         }
     }
 
-    /// Records whether a document exists, which a read of it alone showed.
+    /// Records whether a document exists, as a read of it alone showed.
     pub(super) fn record_existence(&mut self, id: &ResourceId, at: Instant, found: bool) {
         let ended = self.next_sequence();
         match found {
@@ -156,7 +160,8 @@ impl NetworkCache {
         }
     }
 
-    /// Doubts older than `since` that the read has settled: not those about documents that it did not get to say anything about.
+    /// Clears invalidations older than `since` that the read covers, except those of documents that were updated after it
+    /// began.
     fn clear_invalidations(&mut self, what: &NetworkCacheKey, since: CacheSequence) {
         let order = &self.order;
         let is_newer = |id: &ResourceId| order.is_newer(id, since);

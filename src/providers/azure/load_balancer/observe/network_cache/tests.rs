@@ -41,7 +41,7 @@ fn balancer(name: &str, etag: &str) -> ArmLoadBalancer {
     serde_json::from_value(json!({"id": id(&format!("loadBalancers/{name}")), "etag": etag})).unwrap()
 }
 
-/// Load balancer `a` with front end `f` on this public IP.
+/// Returns load balancer `a` with frontend `f` on this public IP.
 fn attached(public_ip: &str) -> ArmLoadBalancer {
     let frontends = json!({"frontendIPConfigurations": [{"id": id("loadBalancers/a/frontendIPConfigurations/f"),
         "properties": {"publicIPAddress": {"id": id(&format!("publicIPAddresses/{public_ip}"))}}}]});
@@ -54,7 +54,7 @@ fn public_ip(name: &str, etag: &str, user: &Value) -> PublicIpAddress {
 }
 
 impl Known {
-    /// Everything has just been read: load balancer `a`, public IP `p`.
+    /// Returns a cache right after all reads: load balancer `a`, public IP `p`.
     fn new() -> Self {
         let ttl = Duration::from_secs(120);
         let lifetimes =
@@ -165,7 +165,7 @@ async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
     assert_eq!(known.due(), [lb("b")], "the list alone does not say that it is gone");
 }
 
-/// Defect A2: one empty list, and the shared load balancer was made anew.
+/// Defect A2: because of one empty list, the shared load balancer was created again.
 #[tokio::test]
 async fn an_accepted_load_balancer_has_an_outdated_etag_until_it_is_read_or_written() {
     let mut known = Known::new();
@@ -251,7 +251,7 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
     assert_eq!(known.knowledge.cached_version(&p, known.now), stale);
     assert_eq!(known.due(), [], "a stale etag alone is no reason to read");
 
-    // The answer to a write that was sent before.
+    // Response to a write that was sent earlier.
     let answer = NetworkWriteResult::PublicIp(id("publicIPAddresses/p"), Box::new(public_ip("p", "0", &Value::Null)));
     known.knowledge.write_back(answer, writing_p, known.now);
     assert!(known.knowledge.cached_version(&p, known.now).etag_stale);

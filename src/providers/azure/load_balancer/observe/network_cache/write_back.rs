@@ -1,6 +1,7 @@
-//! What a write brings about in what is known of the network documents. Pure.
+//! Updates of the cache by writes. Pure.
 //!
-//! In: ARM's answers to writes. Out: the snapshot as it is after them, without another read; what it cannot tell becomes doubtful.
+//! In: ARM's responses to writes. Out: the snapshot after them, without another read, and invalidations of documents whose
+//! state the response does not show.
 
 use std::collections::BTreeMap;
 
@@ -17,35 +18,33 @@ use crate::providers::azure::{
     planner::load_balancer::network_query::NetworkCacheKey,
 };
 
-/// What a write brought about.
+/// Result of a successful write.
 #[derive(Debug)]
 pub(in crate::providers::azure::load_balancer) enum NetworkWriteResult {
-    /// A load balancer is like this.
+    /// Load balancer as stored by ARM.
     LoadBalancer(ResourceId, Box<ArmLoadBalancer>),
-    /// The same, but for its etag, which is another one by now.
+    /// Load balancer as accepted by ARM: its etag is already outdated, the rest is current.
     LoadBalancerAccepted(ResourceId, Box<ArmLoadBalancer>),
-    /// A load balancer is gone.
     LoadBalancerDeleted(ResourceId),
-    /// A pool of a load balancer is like this.
+    /// Pool of a load balancer as stored by ARM.
     Pool(ResourceId, Box<BackendAddressPool>),
-    /// Something else about a load balancer has changed.
+    /// Load balancer with a change that the response does not show.
     LoadBalancerChanged(ResourceId),
-    /// A public IP is like this.
+    /// Public IP as stored by ARM.
     PublicIp(ResourceId, Box<PublicIpAddress>),
-    /// A public IP is gone.
     PublicIpDeleted(ResourceId),
-    /// A private link service is like this. Its load balancer has another version now.
+    /// Private link service as stored by ARM. Its load balancer has a new version.
     PrivateLink(ResourceId, Box<PrivateLinkService>),
-    /// A private link service is gone. Its load balancer has another version now.
+    /// Deleted private link service. Its load balancer has a new version.
     PrivateLinkDeleted(ResourceId),
-    /// A subnet of the configured virtual network is like this.
+    /// Subnet of the configured virtual network as stored by ARM.
     Subnet(String, Box<Subnet>),
-    /// The security group is like this.
+    /// Network security group as stored by ARM.
     SecurityGroup(Box<NetworkSecurityGroup>),
 }
 
 impl NetworkCache {
-    /// Takes in what a write brought about that was sent at `since` and answered at `at`. Doubts raised since then remain.
+    /// Records the result of a write that was sent at `since` and ended at `at`. Invalidations made since then remain.
     pub(crate) fn write_back(&mut self, written: NetworkWriteResult, since: CacheSequence, at: Instant) {
         match written {
             NetworkWriteResult::LoadBalancer(id, document) => {
@@ -103,7 +102,7 @@ impl NetworkCache {
         self.record_written(id, Some(document), since, at);
     }
 
-    /// Records a document as it is after our own write, or that it was deleted.
+    /// Records a document after our own write, or its deletion.
     fn record_written<D: ListedDocument>(
         &mut self,
         id: &ResourceId,
@@ -116,7 +115,7 @@ impl NetworkCache {
         self.set(id, document);
     }
 
-    /// A write of a private link service gives its load balancers other versions.
+    /// Invalidates load balancers, whose versions change with a write of a private link service.
     fn invalidate_balancers(&mut self, ids: Vec<ResourceId>) {
         ids.into_iter().for_each(|id| self.invalidate(NetworkCacheKey::LoadBalancer(id)));
     }
@@ -126,7 +125,8 @@ impl NetworkCache {
         self.order.mark_updated(id);
     }
 
-    /// The answer may have been made before a load balancer was written meanwhile; then its etag and what it is attached to are old.
+    /// Records the response to a write of a public IP. If a load balancer was written after `since`, the response's etag and
+    /// attachment may be outdated.
     fn put_public_ip(&mut self, id: &ResourceId, mut document: Box<PublicIpAddress>, since: CacheSequence, at: Instant) {
         if self.stale_etags.get(id).is_some_and(|tick| *tick > since) {
             let known = self.document::<PublicIpAddress>(id);
@@ -138,7 +138,7 @@ impl NetworkCache {
         self.record_written(id, Some(document), since, at);
     }
 
-    /// The load balancer `id` has been written, and has these attachments now.
+    /// Updates public IPs after a write of the load balancer `id`, which now has these attachments.
     fn update_attachments(&mut self, id: &ResourceId, attachments: &BTreeMap<ResourceId, SubResource>) {
         let changed = |public_ip: &PublicIpAddress| effects::on_public_ip(id, attachments, public_ip);
         if self.observed.public_ips.iter().all(|public_ip| changed(public_ip).is_none()) {

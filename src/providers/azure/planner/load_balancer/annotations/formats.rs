@@ -1,6 +1,6 @@
-//! What the value of an annotation may be, and how it is read. Pure.
+//! Formats of the values of annotations, and their readers. Pure.
 //!
-//! In: the text, as the user wrote it. Out: the typed value, nothing where the text counts as not given, or what cannot be accepted.
+//! In: the text, as the user wrote it. Out: the typed value, `None` if the text counts as absent, or the invalid part.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -13,56 +13,58 @@ use crate::providers::azure::{
 };
 
 pub trait AnnotationFormat {
-    /// What a text becomes.
+    /// Typed value of a text.
     type Value<'a>;
 
-    /// Longest text that is looked at, in bytes. A longer one is refused unread.
+    /// Longest text that is read, in bytes. A longer text is refused unread.
     const LONGEST: usize;
 
-    /// What is accepted, as it follows `expected`.
+    /// Returns the accepted values, in words that follow `expected` in a message.
     fn accepts() -> String;
 
-    /// Regular expression (RE2) that every value with a meaning matches, for the admission policy; `None`: it says nothing.
+    /// Returns the regular expression (RE2) that every value with a meaning matches, for the admission policy; `None`: the policy does not
+    /// match it.
     fn pattern() -> Option<&'static str>;
 
-    /// Smallest and largest number.
+    /// Returns the smallest and the largest number; `None`: the value is not a number.
     fn bounds() -> Option<(i32, i32)> {
         None
     }
 
-    /// Reads a text that is not too long; `None`: it counts as not given.
+    /// Reads a text that is not too long; `None`: the text counts as absent.
     fn read(text: &str) -> Result<Option<Self::Value<'_>>, InvalidAnnotationText<'_>>;
 }
 
-/// The part of a text that cannot be accepted.
+/// Invalid part of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidAnnotationText<'a>(pub &'a str);
 
-/// Most addresses and ranges of all rules of a security group, so of one list.
+/// Largest number of addresses and ranges in all rules of a security group, and so in one list.
 pub const MOST_RANGES: usize = 4_000;
-/// Most service tags of one Service: each is a rule for each protocol and family, and a security group has room for as many rules.
+/// Largest number of service tags of one Service: each tag has a rule for each protocol and family, and a security group has at most 1,000
+/// rules.
 const MOST_SERVICE_TAGS: usize = 1_000;
-/// Most additional public IPs of one Service.
+/// Largest number of additional public IPs of one Service.
 const MOST_ADDRESSES: usize = 100;
-/// What the keys of tags begin with that only this program and operators set.
+/// Prefix of the keys of tags that only this program and operators set.
 const RESERVED: &str = "k8s-azure-";
-/// Tags by which old versions told whose a public IP is; they are still believed.
+/// Tags in which old versions recorded the owner of a public IP; this program still trusts these tags.
 const LEGACY_TAGS: [&str; 3] = ["service", "kubernetes-cluster-name", "kubernetes-dns-label-service"];
 
-/// A word, and blanks around it.
+/// Longest word with blanks around it, in bytes.
 const WORD: usize = 128;
-/// A name of ARM; letters may have four bytes.
+/// Longest name in ARM, in bytes; letters may have four bytes.
 const NAME: usize = 512;
 const PATH: usize = 2_048;
 const LIST: usize = 16_384;
-/// For [`MOST_RANGES`] of the longest.
+/// Longest list of [`MOST_RANGES`] ranges, in bytes.
 const RANGES: usize = 196_608;
 
 fn non_blank(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
-/// A text that is not blank has to be valid.
+/// Returns the trimmed text; `None`: the text is blank. A text that is not blank must be valid.
 fn checked(text: &str, is_valid: fn(&str) -> bool) -> Result<Option<&str>, InvalidAnnotationText<'_>> {
     match non_blank(text) {
         Some(text) if !is_valid(text) => Err(InvalidAnnotationText(text)),
@@ -97,42 +99,42 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The literal `true`; all else is false.
+    /// The literal `true`; every other text is false.
     ExactTrueFormat => bool, WORD, "exactly `true`", Some(patterns::EXACT_TRUE), |text| Ok(Some(text == "true"));
-    /// `true` in any letter case; all else is false.
+    /// `true` in any letter case; every other text is false.
     AnyCaseTrueFormat => bool, WORD, "`true` in any letter case", Some(patterns::ANY_CASE_TRUE), |text| Ok(Some(text.eq_ignore_ascii_case("true")));
-    /// `true` in any letter case, perhaps among blanks; all else is false.
+    /// `true` in any letter case, with or without blanks around it; every other text is false.
     TrimmedTrueFormat => bool, WORD, "`true` in any letter case, blanks around it do not matter", Some(patterns::YES_OR_NO), |text| Ok(Some(text.trim().eq_ignore_ascii_case("true")));
-    /// Yes or no to a restriction: what is neither counts as yes, which is for the reader to say.
+    /// Yes or no to a restriction. Other texts are errors, which the caller must treat as yes.
     RestrictionFormat => bool, WORD, "`true` or `false` in any letter case; any other word counts as `true`", Some(patterns::YES_OR_NO), |text| restriction(text);
-    /// A text without meaning.
+    /// Text without a format.
     TextFormat => &'a str, LIST, "text", None, |text| Ok(Some(text));
-    /// The name of a resource group; an empty one counts as not given.
+    /// Name of a resource group; an empty text counts as absent.
     ResourceGroupFormat => &'a str, NAME, format!("the name of a resource group: {}", names::GROUP_FORMAT),
         Some(patterns::RESOURCE_GROUP), |text| checked(text, names::is_group);
-    /// The name of a network resource; an empty one counts as not given.
+    /// Name of a network resource; an empty text counts as absent.
     ResourceNameFormat => &'a str, NAME, "a name of 1 to 80 letters, digits, `_`, `.` and `-` that begins with a letter or digit and ends with one or `_`",
         Some(patterns::RESOURCE_NAME), |text| checked(text, names::is_resource);
-    /// The name of a subnet, which is part of names, so that blanks around it matter; a blank one counts as not given.
+    /// Name of a subnet, which is part of other names, so that blanks around it matter; a blank text counts as absent.
     SubnetFormat => &'a str, NAME, format!("the name of a subnet: {}", names::RESOURCE_FORMAT),
         Some(patterns::SUBNET), |text| subnet(text);
-    /// The name of a VM set, or `__auto__`.
+    /// Name of a VM set, or `__auto__`.
     VmSetFormat => &'a str, NAME, format!("`__auto__` or the name of a VM set: {}", names::MACHINE_SET_FORMAT),
         Some(patterns::VM_SET), |text| checked(text, names::is_machine_set);
-    /// A DNS label, or nothing, which takes the label away.
+    /// DNS label, or an empty text, which removes the label.
     DnsLabelFormat => &'a str, WORD, "3 to 63 lower-case letters, digits and `-` that begin with a letter and do not end with `-`, or nothing",
         Some(patterns::DNS_LABEL), |text| if text.is_empty() || names::is_dns_label(text) { Ok(Some(text)) } else { Err(InvalidAnnotationText(text)) };
-    /// The path of a probe; an empty one counts as not given.
+    /// Path of a probe; an empty text counts as absent.
     ProbePathFormat => &'a str, PATH, "a path of ASCII characters without blanks, at most 2048", Some(patterns::PROBE_PATH), |text| checked(text, names::is_path);
-    /// An IP address; what it has to be depends on the Service.
+    /// IP address; further requirements depend on the Service.
     AddressFormat => &'a str, WORD, "an IP address", Some(patterns::ADDRESS), |text| Ok(non_blank(text));
-    /// The id of a public IP prefix; checked for external Services only.
+    /// ID of a public IP prefix; checked for external Services only.
     PrefixIdFormat => &'a str, PATH, "the resource id of a public IP prefix (Microsoft.Network/publicIPPrefixes)", Some(patterns::PREFIX_ID), |text| Ok(non_blank(text));
-    /// Name or number of the port that a probe asks.
+    /// Name or number of the probed port.
     ProbePortFormat => &'a str, WORD, "the name of a port of the Service or a number from 1 to 65535", Some(patterns::PROBE_PORT), |text| Ok(non_blank(text));
-    /// Protocol of a probe; an unknown one counts as TCP.
+    /// Protocol of a probe; an unknown protocol counts as TCP.
     ProbeProtocolFormat => &'a str, WORD, "`tcp`, `http` or `https` in any letter case, other words count as `tcp`", Some(patterns::PROBE_PROTOCOL), |text| Ok(Some(text));
-    /// Words between commas, without blanks around them; empty ones do not count.
+    /// Words between commas, without blanks around them; empty words do not count.
     CommaListFormat => Vec<&'a str>, LIST, "words between commas", None, |text| Ok(some(text.split(',').filter_map(non_blank).collect()));
     /// Names of Namespaces between commas, each with the result of its check; empty items do not count.
     NamespaceListFormat => Vec<Result<&'a str, &'a str>>, LIST, "names of Namespaces (RFC 1123 labels) between commas, or `*`",
@@ -141,20 +143,20 @@ kinds! {
     SpaceListFormat => Vec<&'a str>, LIST, "words between spaces", None, |text| Ok(some(text.split_whitespace().collect()));
     /// IP addresses between commas.
     AddressListFormat => Vec<IpAddr>, LIST, format!("IP addresses between commas, at most {MOST_ADDRESSES}"), Some(patterns::ADDRESSES), |text| addresses(text);
-    /// CIDR ranges between commas, each by itself: the range, or the text that is none. An empty list is one text that is none.
+    /// CIDR ranges between commas, checked separately: the range, or the invalid text. An empty list is one invalid text.
     RangeListFormat => Vec<Result<IpNet, &'a str>>, RANGES, format!("CIDR ranges between commas, without host bits, at most {MOST_RANGES}"),
         Some(patterns::RANGES), |text| at_most(MOST_RANGES, text, ranges::parse);
-    /// Service tags between commas, each by itself: the tag, or the text that is none. A list without any is one text that is none.
+    /// Service tags between commas, checked separately: the tag, or the invalid text. A list without tags is one invalid text.
     ServiceTagListFormat => Vec<Result<&'a str, &'a str>>, LIST, format!("service tags between commas, at most {MOST_SERVICE_TAGS}"), Some(patterns::SERVICE_TAGS), |text| service_tags(text);
     /// Tags of a resource. Pairs without exactly one `=` do not count, nor do keys that only this program and operators set.
     TagListFormat => BTreeMap<String, String>, 65_536, format!("at most {MAX_TAGS} `key=value` pairs between commas, keys of at most 512 characters without `<>%&\\?/`, values of at most 256"),
         None, |text| tags(text);
-    /// IP tags, sorted by type. Pairs without exactly one `=` do not count; of one type the last value does.
+    /// IP tags, sorted by type. Pairs without exactly one `=` do not count; the last value of a type counts.
     IpTagListFormat => Vec<(String, String)>, LIST, format!("at most {MAX_TAGS} `type=value` pairs between commas, each part of at most 256 characters"),
         None, |text| ip_tags(text);
 }
 
-/// A whole number from `MIN` to `MAX`, perhaps among blanks.
+/// Whole number from `MIN` to `MAX`, with or without blanks around it.
 #[derive(Debug)]
 pub enum WholeNumberFormat<const MIN: i32, const MAX: i32> {}
 
@@ -203,7 +205,7 @@ fn subnet(text: &str) -> Result<Option<&str>, InvalidAnnotationText<'_>> {
     }
 }
 
-/// Each item of a list by itself. A list that is too long is refused as a whole.
+/// Reads each item of a list separately. A list of more than `most` items is refused as a whole.
 fn at_most<'a, T>(
     most: usize,
     text: &'a str,
@@ -252,7 +254,7 @@ fn addresses(text: &str) -> Result<Option<Vec<IpAddr>>, InvalidAnnotationText<'_
     text.split(',').map(|item| read(item).ok_or(InvalidAnnotationText(item))).collect::<Result<_, _>>().map(Some)
 }
 
-/// Whether only this program and operators set a tag of this key.
+/// Returns `true` if only this program and operators set a tag of this key.
 pub fn is_reserved(key: &str) -> bool {
     let is_new = key.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
     is_new || LEGACY_TAGS.iter().any(|old| old.eq_ignore_ascii_case(key))

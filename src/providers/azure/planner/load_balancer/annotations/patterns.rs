@@ -1,23 +1,23 @@
-//! Regular expressions (RE2) of what values of annotations may be. Pure.
+//! Regular expressions (RE2) of the values of annotations. Pure.
 //!
-//! Every text that a format reads as something meant matches; what only a parser can tell, such as whether an address is one, matches
-//! too. Words that count as another one because nobody knows them do not match, so that their author is warned.
+//! Every text with a meaning for its format matches. Texts that only a parser can recognize as invalid, such as impossible addresses, match
+//! too. Unknown words that a format reads as another word do not match, so that their author is warned.
 
-/// What `str::trim` takes off and the door lets through.
+/// Blanks that `str::trim` removes and that the reader of annotations accepts.
 macro_rules! blanks {
     () => {
         r"[\s\p{Z}]*"
     };
 }
 
-/// A no, or nothing.
+/// Words for no, or an empty text.
 macro_rules! no {
     () => {
         r"(?i:false|no|off|n|f|0)?"
     };
 }
 
-/// What addresses and ranges are made of.
+/// Characters of addresses and ranges.
 macro_rules! address {
     () => {
         r"[0-9A-Fa-f:.]+"

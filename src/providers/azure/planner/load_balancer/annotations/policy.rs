@@ -1,7 +1,7 @@
-//! The ValidatingAdmissionPolicy about annotations of Services, derived from the table: what CEL can say without the program. Pure.
+//! ValidatingAdmissionPolicy about annotations of Services, derived from the table: the checks that CEL can do without the program. Pure.
 //!
-//! Out: the manifest. It looks at what a request adds or changes, so that a Service with old mistakes stays editable, and says nothing
-//! that depends on the configuration or on other annotations.
+//! Out: the manifest. The policy checks only what a request adds or changes, so that a Service with old mistakes remains editable. The
+//! policy checks nothing that depends on the configuration or on other annotations.
 
 use super::{ANNOTATIONS, AnnotationEntry, PREFIX};
 
@@ -56,7 +56,7 @@ spec:
   validationActions: [Warn]
 ";
 
-/// The text of `manifests/azure/admission/policy.yaml`.
+/// Returns the text of `manifests/azure/admission/policy.yaml`.
 pub fn admission_policy() -> String {
     let validations: String = [unknown(), invisible()].into_iter().chain(ANNOTATIONS.iter().map(of_row)).collect();
     [HEAD, &validations, BINDING].concat().replace("NAME", NAME).replace("PREFIX", PREFIX)
@@ -80,7 +80,7 @@ fn unknown() -> String {
     validation(&format!("variables.given.all(key, !({is_unknown}))"), &told)
 }
 
-/// The same characters as at the door of the table.
+/// Returns the check that forbids the control characters that the reader of annotations refuses.
 fn invisible() -> String {
     let expression = r"variables.given.all(key, !variables.after[key].matches(r'[\x00-\x08\x0b\x0e-\x1f\x7f-\x{9f}]'))";
     validation(expression, &message("annotations of Services must not have control characters"))
@@ -105,7 +105,8 @@ fn expression(row: &AnnotationEntry) -> String {
     }
 }
 
-/// Whether the text at `value` may be. CEL counts characters, the table bytes, of which there are as many or more.
+/// Returns the expression that accepts the text at `value`. CEL counts characters, and the table counts bytes, of which there are as many
+/// or more.
 fn accepted(row: &AnnotationEntry, value: &str) -> String {
     let length = Some(format!("size({value}) <= {}", row.longest));
     let pattern = (row.pattern)().map(|pattern| format!("{value}.matches(r'{pattern}')"));

@@ -1,8 +1,8 @@
-//! The page of the documentation about annotations of Services, derived from the table. Pure.
+//! Documentation page about annotations of Services, derived from the table. Pure.
 
 use super::{ANNOTATIONS, AnnotationEntry, PREFIX};
 
-/// The text of `docs/reference/azure-service-annotations.md`.
+/// Returns the text of `docs/reference/azure-service-annotations.md`.
 pub fn reference_page() -> String {
     let mut page = introduction();
     for group in groups() {

@@ -1,7 +1,7 @@
-//! Annotations that look as if they were meant for this provider and are not. Pure.
+//! Warnings about annotations that look like annotations of this provider but have no effect. Pure.
 //!
-//! In: the keys. Out: what is strange about the first few of them, with the nearest known key, and how many more there are. Comparing
-//! costs much more than reading, so that it is done where somebody is told, and only for keys that are told.
+//! In: the keys. Out: warnings about the first keys, each with the nearest known key, and the number of further keys. Comparing keys costs
+//! much more than reading them. So callers do it only to report the warnings, and only reported keys are compared.
 
 use std::collections::HashSet;
 
@@ -16,15 +16,15 @@ use crate::{
     providers::azure::planner::load_balancer::spec::{ServiceWarning, reason},
 };
 
-/// Most keys that are told.
+/// Largest number of reported keys.
 const MOST: usize = 10;
-/// Longest key, without prefix, that is compared with known ones, in bytes. The API server takes 63.
+/// Longest key, without prefix, that is compared with known keys, in bytes. The API server accepts 63.
 const LONGEST: usize = 64;
 
-/// What a Service has that keys of annotations may name.
+/// Ports of a Service that keys of annotations may name.
 pub struct AnnotatedPorts {
     ports: HashSet<i32>,
-    /// Its health-check node port, if it has one.
+    /// Health-check node port, if the Service has one.
     health_check: Option<i32>,
 }
 
@@ -34,7 +34,7 @@ impl AnnotatedPorts {
     }
 }
 
-/// Returns what becomes of an annotation in memory; `service` is `None` before it is decoded.
+/// Returns how much of an annotation is kept in memory; `service` is `None` before it is decoded.
 pub fn use_in(key: &str, service: Option<&Service>) -> AnnotationUse {
     let Some(name) = key.strip_prefix(PREFIX) else { return AnnotationUse::Unread };
     if let Some(rest) = name.strip_prefix("port_") {
@@ -58,7 +58,7 @@ fn port_annotation_use(rest: &str, service: Option<&Service>) -> AnnotationUse {
     row.filter(|_| is_there).map_or(AnnotationUse::Sampled, |row| AnnotationUse::Read { longest: row.longest })
 }
 
-/// Parses a port that is spelled as a Service's annotations are looked up: `080` and `+80` are other keys than `80`.
+/// Parses a port in the spelling of annotation keys: keys with `080` or `+80` are not those of port 80.
 fn canonical_port(number: &str) -> Option<i32> {
     number.parse::<i32>().ok().filter(|port| port.to_string() == number)
 }
@@ -69,12 +69,12 @@ fn has_port(service: &Service, port: i32) -> bool {
     health_check == Some(port) || spec.is_some_and(|spec| spec.ports.iter().flatten().any(|known| known.port == port))
 }
 
-/// What is strange about the keys.
+/// Returns warnings about keys that are unknown or have no effect.
 pub fn unknown_annotations(annotations: &ServiceAnnotations, ports: &AnnotatedPorts) -> Vec<ServiceWarning> {
     warnings(annotations, ports, &mut nearest)
 }
 
-/// `nearest`: of the names given second, that which is a few slips away from the one given first.
+/// Returns the warnings. `nearest` returns the name of its second argument that is a few typing errors away from the first argument.
 fn warnings(
     annotations: &ServiceAnnotations,
     ports: &AnnotatedPorts,
@@ -91,13 +91,12 @@ fn warnings(
     warnings
 }
 
-/// Why a key has no effect.
+/// Reason for which a key has no effect.
 enum IneffectiveKey {
-    /// No such annotation.
     Unknown,
-    /// No such annotation of a port; the number, if it is one.
+    /// Unknown annotation of a port, with the number of the port if it is valid.
     UnknownForPort(Option<i32>),
-    /// The Service has no such port.
+    /// Port that the Service does not have.
     NoPort(i32),
 }
 
@@ -106,14 +105,14 @@ fn check_key(key: &str, ports: &AnnotatedPorts) -> Option<IneffectiveKey> {
     match name.strip_prefix("port_") {
         Some(rest) => check_port_key(rest, ports),
         None if ANNOTATIONS.iter().any(|row| row.key == key) => None,
-        // Upstream reads this one in any letter case.
+        // Upstream reads this key in any letter case.
         None if CONFIGURATIONS.key.eq_ignore_ascii_case(key) => Some(IneffectiveKey::Unknown),
         None if !name.starts_with("azure-") => None,
         None => Some(IneffectiveKey::Unknown),
     }
 }
 
-/// `rest`: what follows `port_`.
+/// Returns the reason for which the key of a port has no effect. `rest`: the key after `port_`.
 fn check_port_key(rest: &str, of: &AnnotatedPorts) -> Option<IneffectiveKey> {
     let (number, ending) = rest.split_once('_').unwrap_or((rest, ""));
     let port = canonical_port(number);

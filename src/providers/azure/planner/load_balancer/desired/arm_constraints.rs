@@ -1,7 +1,7 @@
-//! Whether ARM could take a load balancer: limits, ports, and references within the document. Pure.
+//! Check of a load balancer against ARM's constraints: limits, ports, and references within the document. Pure.
 //!
-//! In: a document, before it is sent. Out: what is wrong with it, and with which of its parts.
-//! Upstream: "Azure subscription and service limits, quotas, and constraints", Load Balancer; the rules of ARM for ports.
+//! In: a document, before it is sent. Out: the violations, each with its part.
+//! Upstream: "Azure subscription and service limits, quotas, and constraints", Load Balancer; ARM's rules for ports.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,16 @@ use crate::providers::azure::model::{
     spelling,
 };
 
-/// How many parts a load balancer may have.
+/// Maximum numbers of parts of one load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartLimits {
-    /// Front ends.
     pub frontends: usize,
-    /// Load balancing and inbound NAT rules.
+    /// Load balancing rules and inbound NAT rules together.
     pub rules: usize,
 }
 
 impl PartLimits {
-    /// Those of its SKU.
+    /// Returns the limits of the load balancer's SKU. Every SKU but Standard has the limits of Basic.
     pub fn of(document: &ArmLoadBalancer) -> Self {
         let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
         match spelling::is_word(sku, "Standard") {
@@ -34,33 +33,33 @@ impl PartLimits {
     }
 }
 
-/// How many rules and front ends a load balancer has, as Azure counts them.
+/// Returns the number of rules, which includes inbound NAT rules, and the number of frontends, as Azure counts them.
 pub fn part_counts(document: &ArmLoadBalancer) -> (usize, usize) {
     let nat = document.properties.iter().flat_map(|properties| &properties.inbound_nat_rules).map(Vec::len).sum::<usize>();
     (draft::rules(document).len() + nat, draft::frontends(document).len())
 }
 
-/// What ARM would refuse.
+/// Violation for which ARM would reject a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadBalancerViolation {
-    /// More of something than there may be.
+    /// Number of parts above Azure's limit.
     LimitExceeded {
-        /// `front ends` or `rules`.
+        /// Kind of the parts, as words for a message.
         what: &'static str,
-        /// How many there would be.
+        /// Number of parts in the document.
         count: usize,
-        /// How many there may be.
+        /// Azure's maximum for the SKU.
         limit: usize,
     },
-    /// A rule or probe that cannot be.
+    /// Part with an invalid port or with a reference to a missing part.
     InvalidPart {
         name: String,
-        /// What is wrong with it.
+        /// Text that follows the name of the part in a refusal.
         message: String,
     },
 }
 
-/// Everything that is wrong with a load balancer.
+/// Returns every violation in a load balancer.
 pub fn check(document: &ArmLoadBalancer) -> Vec<LoadBalancerViolation> {
     let mut violations = limits(document);
     violations.extend(draft::rules(document).iter().filter_map(|rule| part(rule.name.as_deref(), check_rule(rule))));

@@ -1,6 +1,6 @@
-//! One attempt to give every ask what it asks for: changed load balancers, or the asks that do not fit. Pure.
+//! Attempt to plan all requests together. Its result is changed load balancers, or the requests that do not fit. Pure.
 //!
-//! The steps are those of [`attempt`]; after each, the asks that do not fit end the attempt, since what follows would rest on them.
+//! [`attempt`] runs the steps. If requests do not fit at one step, the attempt ends there, because later steps depend on its result.
 
 use std::{
     cell::LazyCell,
@@ -42,9 +42,9 @@ use crate::providers::azure::{
 
 /// Result for requests that all fit.
 pub(super) struct PlanAttempt<'a> {
-    /// The load balancers, changed and not.
+    /// Load balancers, changed or not.
     pub(super) drafts: Vec<LoadBalancerDraft<'a>>,
-    /// What each ask got.
+    /// Results of the requests, in their order.
     pub(super) placements: Vec<ServicePlacement>,
 }
 
@@ -56,7 +56,9 @@ fn expect_none(refused: Refusals) -> Result<(), Refusals> {
     if refused.is_empty() { Ok(()) } else { Err(refused) }
 }
 
-/// Plans for `requests`, which are in order of precedence. `known`: all Services of the cluster; `unruled`: ports of those without a request.
+/// Plans for `requests`, which are in order of precedence.
+///
+/// `known` has all Services of the cluster, `unruled` the ports without a rule of the Services without a request.
 pub(super) fn attempt<'a>(
     context: &PlanContext<'a>,
     requests: &[&ServiceRequest],
@@ -111,7 +113,10 @@ pub(super) fn attempt<'a>(
     Ok(PlanAttempt { drafts, placements })
 }
 
-/// Rules first: a probe stays while a rule needs it, whoever's it is. The shared probe goes with the last rule that needed it.
+/// Applies the desired rules, then the desired probes.
+///
+/// Rules come first, because a probe remains while a rule of any Service uses it. The shared probe is removed with the last rule that
+/// used it.
 fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbes)], owners: &NameOwners) {
     let used_before = probes::probe_references(draft.rules_before());
     let rules: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.rules).collect();
@@ -127,7 +132,7 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
         rules.apply(&mut draft.properties_mut().load_balancing_rules, &mut reasons);
     }
     let used = probes::probe_references(draft.rules());
-    // One that another program has forgotten goes when something is written anyway.
+    // An unused shared probe that another program left behind is removed only together with another change.
     let is_written = !reasons.is_empty();
     let is_left = |name: &str| {
         spelling::same_name(name, naming::SHARED_PROBE) && (is_written || used_before.contains(&name.to_ascii_lowercase()))
@@ -141,7 +146,7 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     draft.reasons = reasons;
 }
 
-/// Refuses to move a Service whose frontend others use: the address can be on one load balancer only.
+/// Returns the refusal to move a Service whose frontend has other users: an address can be on one load balancer only.
 fn migration_refusal((from, to): (&str, &str), frontend: &str, users: &str) -> ServiceRefusal {
     let frontend = frontend.rsplit('/').next().unwrap_or_default();
     let message = format!(
@@ -156,7 +161,7 @@ struct DraftEditor<'w, 'a> {
     owners: &'w NameOwners,
     known: &'w KnownServices<'w>,
     assignment: &'w FrontendAssignment,
-    /// The requests on each frontend, by its id in lower case.
+    /// Requests on each frontend, by the frontend's id in lower case.
     assigned: HashMap<String, BTreeSet<RequestIdx>>,
     placements: Vec<ServicePlacement>,
     refused: Vec<(RequestIdx, ServiceRefusal)>,
@@ -168,7 +173,7 @@ impl DraftEditor<'_, '_> {
         requests.is_some_and(|requests| request.is_none_or(|request| requests.contains(&request)))
     }
 
-    /// Removes front ends that nobody wants and nobody uses.
+    /// Removes the frontends that no Service needs and that have no user.
     fn remove_frontends(&mut self, place: DraftIdx, draft: &mut LoadBalancerDraft<'_>) {
         let mut uses = uses_by_frontend(&draft.after);
         let left = draft.before.map(|document| self.frontends_of_own_rules(document)).unwrap_or_default();
@@ -200,7 +205,7 @@ impl DraftEditor<'_, '_> {
         draft.reasons.extend(removed.iter().map(last_frontend::removal_reason));
     }
 
-    /// Keeps a frontend where Azure does not allow the last one to be removed.
+    /// Keeps one frontend on each load balancer that Azure does not allow to lose its last frontend.
     fn keep_last_frontends(&mut self, drafts: &mut [LoadBalancerDraft<'_>]) {
         let (retained, refused) = last_frontend::keep(self.context, drafts, self.assignment);
         for (request, frontend) in retained {
@@ -209,14 +214,16 @@ impl DraftEditor<'_, '_> {
         self.refused.extend(refused);
     }
 
-    /// Front ends that rules of the asks used.
+    /// Returns the keys of the frontends that rules of the requests use in `document`.
     fn frontends_of_own_rules(&self, document: &ArmLoadBalancer) -> BTreeSet<String> {
         let own = |rule: &&LoadBalancingRule| rule.name.as_deref().is_some_and(|name| self.owners.of_rule(name).is_some());
         draft::rules(document).iter().filter(own).map(rules::frontend_key).collect()
     }
 
-    /// Whether a marked front end can go. One that others use stays; then a Service that needs another in its place cannot have it, unless
-    /// the others have moved to another one ([`handover`]).
+    /// Returns `true` if a retired frontend can be removed.
+    ///
+    /// A frontend with other users remains, unless [`handover`] has moved them to another frontend. If the request needs to replace or to
+    /// migrate such a frontend, the request is refused. Otherwise its placement lists the frontend as retained.
     fn can_remove(
         &mut self,
         mark: RetiredFrontend,
@@ -275,7 +282,7 @@ impl DraftEditor<'_, '_> {
         }
     }
 
-    /// Adds new front ends, the pools they need, and tags.
+    /// Adds new frontends, the pools in `needed`, and the configured tags.
     fn add_frontends(&self, place: DraftIdx, draft: &mut LoadBalancerDraft<'_>, needed: &[String]) {
         for (_, frontend) in self.assignment.added.iter().filter(|(target, _)| *target == place) {
             draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
@@ -293,7 +300,7 @@ impl DraftEditor<'_, '_> {
         }
     }
 
-    /// An address that another front end keeps cannot be had.
+    /// Refuses the requests for an address that another frontend keeps.
     fn refuse_taken_addresses(&mut self, drafts: &[LoadBalancerDraft<'_>]) {
         let is_new: BTreeSet<String> =
             self.assignment.added.iter().filter_map(|(_, part)| part.id.as_deref()).map(str::to_ascii_lowercase).collect();
@@ -332,7 +339,9 @@ impl DraftEditor<'_, '_> {
         self.refused.extend(requests.map(|request| (*request, refusal.clone())));
     }
 
-    /// What ARM would refuse is refused here, to those who want it; what was there before is nobody's fault.
+    /// Refuses the requests that add a violation of ARM's constraints.
+    ///
+    /// A violation that the document already had is ignored, because no request of this attempt caused it.
     fn refuse_violations(&mut self, draft: &LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbes)]) {
         let before = draft.before.map(check).unwrap_or_default();
         for violation in check(&draft.after).into_iter().filter(|violation| !before.contains(violation)) {
@@ -352,7 +361,7 @@ impl DraftEditor<'_, '_> {
         }
     }
 
-    /// What makes room.
+    /// Returns the remedy that a refusal over a limit suggests.
     fn advice(&self) -> &'static str {
         match self.context.settings.has_entries() {
             true => {
@@ -364,7 +373,7 @@ impl DraftEditor<'_, '_> {
         }
     }
 
-    /// Those who add something, in order, get the room that there is.
+    /// Refuses the requests that add parts beyond the limit. The first requests, in order of precedence, get the room that is available.
     fn refuse_over_limit(
         &mut self,
         draft: &LoadBalancerDraft<'_>,

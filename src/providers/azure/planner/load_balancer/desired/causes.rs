@@ -1,7 +1,8 @@
-//! For whom load balancers change. Pure.
+//! Services for which load balancers change. Pure.
 //!
-//! In: what there is, the requests, a [`LoadBalancerPlan`]. Out: for each of its changes the Services whose front ends, rules or probes
-//! differ; when that is nobody, those who are put there. Each document is gone through once, however many ask.
+//! In: the observed network, the requests, a [`LoadBalancerPlan`]. Out: for each change of the plan, the Services whose frontends, rules
+//! or probes differ; if there are none, all Services on that load balancer. Each document is read once per change, independent of the
+//! number of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use crate::providers::azure::{
     planner::load_balancer::{observed::ObservedNetwork, spec::ServiceIdentity},
 };
 
-/// What names say is one Service's on a load balancer.
+/// Parts of a load balancer that belong to one Service according to their names.
 #[derive(Default, PartialEq)]
 struct ServiceParts<'a> {
     frontends: Vec<&'a FrontendIpConfiguration>,
@@ -44,7 +45,7 @@ fn parts<'a>(document: Option<&'a ArmLoadBalancer>, owners: &NameOwners) -> Part
 }
 
 impl LoadBalancerPlan {
-    /// For whom each of the changes is, in their order. `requests`: who asked for the plan.
+    /// Returns the Services for which each change is made, in the order of the changes. `requests` are those of the plan.
     pub fn causes(&self, observed: &ObservedNetwork, requests: &[ServiceRequest]) -> Vec<BTreeSet<ServiceIdentity>> {
         let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));
         self.changes.iter().map(|change| self.causes_of(change, observed, requests, &owners)).collect()

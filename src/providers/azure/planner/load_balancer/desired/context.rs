@@ -1,4 +1,4 @@
-//! What every step of planning load balancers looks at. Pure.
+//! Input that every step of planning load balancers reads. Pure.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,12 +25,11 @@ pub(super) struct PlanContext<'a> {
     pub(super) index: &'a PlanIndex<'a>,
     pub(super) observed: &'a ObservedNetwork,
     pub(super) settings: &'a LoadBalancerSettings,
-    /// The public IP that each Service shall have.
+    /// Desired public IP of each external Service, by family.
     pub(super) public_ips: &'a PublicIpAssignment,
 }
 
 impl<'a> PlanContext<'a> {
-    /// From what the planner is given.
     pub(super) fn new(
         index: &'a PlanIndex<'a>,
         settings: &'a LoadBalancerSettings,
@@ -39,37 +38,36 @@ impl<'a> PlanContext<'a> {
         Self { index, observed: index.observed(), settings, public_ips }
     }
 
-    /// Whether load balancers are Standard ones.
+    /// Returns `true` if the configured SKU is Standard.
     pub(super) fn is_standard(&self) -> bool {
         self.settings.sku == LoadBalancerSku::Standard
     }
 
-    /// The public IP that the Service shall have.
+    /// Returns the desired public IP of the Service, which may not exist yet.
     pub(super) fn public_ip(&self, identity: &ServiceIdentity, family: IpFamily) -> Option<&'a ResourceId> {
         self.public_ips.get(&(identity.clone(), family))
     }
 
-    /// A public IP that there is.
+    /// Returns the existing public IP to which `reference` refers.
     pub(super) fn find_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
         self.index.public_ip(reference.id.as_deref()?)
     }
 }
 
-/// Which Service names say something belongs to; `T` stands for the Service.
+/// Index of Services by the prefix of the names of their parts. `T` identifies a Service.
 pub(super) struct NameOwners<T = RequestIdx> {
-    /// Beginnings of names in lower case, and whose they are.
+    /// Prefix and Service, by the prefix in lower case.
     prefixes: BTreeMap<String, (String, T)>,
 }
 
 impl NameOwners {
-    /// Of these requests; the answers are their places.
+    /// Indexes the Services of requests, each by the position of its request.
     pub(super) fn of_requests<'a>(identities: impl Iterator<Item = &'a ServiceIdentity>) -> Self {
         Self::new(identities.enumerate().map(|(place, identity)| (identity, RequestIdx(place))))
     }
 }
 
 impl<T: Copy> NameOwners<T> {
-    /// Of these Services.
     pub(super) fn new<'a>(services: impl Iterator<Item = (&'a ServiceIdentity, T)>) -> Self {
         let keyed = |(identity, service): (&ServiceIdentity, T)| {
             (identity.name_prefix.to_ascii_lowercase(), (identity.name_prefix.clone(), service))
@@ -84,29 +82,31 @@ impl<T: Copy> NameOwners<T> {
         name.starts_with(base).then_some(owner)
     }
 
-    /// Whose rule or probe it is.
+    /// Returns the owner of the rule or probe `name`, whose case is ignored.
     pub(super) fn of_rule(&self, name: &str) -> Option<T> {
         self.find(name).map(|(_, service)| *service)
     }
 
-    /// Whose front end it is.
+    /// Returns the owner of the frontend `name`. The case of the prefix must match, unlike for rules.
     pub(super) fn of_frontend(&self, name: &str) -> Option<T> {
         self.find(name).filter(|(base, _)| name.starts_with(base)).map(|(_, service)| *service)
     }
 }
 
-/// Every Service that there is, whether it asks or not. What another manager made counts only where something would be taken away from it.
+/// Services of the cluster, with or without a request.
+///
+/// A Service of another manager matters only where a change would remove one of its parts.
 pub(super) struct KnownServices<'a> {
-    /// Which names say that something belongs to one of them, with what it asks for or asked for last.
+    /// Services of this manager, each with its requested or last spec; `None` for a deletion without a spec.
     pub(super) owners: NameOwners<Option<&'a ServiceSpec>>,
-    /// The same of Services of other managers, which are left where they are.
+    /// Services of other managers. Their parts remain on their load balancers.
     pub(super) of_others: NameOwners<&'a ServiceSpec>,
-    /// Services that have pools for themselves, by the name of the pool.
+    /// Services with their own backend pools, by the name of the pool.
     own_pools: HashMap<String, Vec<&'a ServiceIdentity>>,
 }
 
 impl<'a> KnownServices<'a> {
-    /// Those who ask, and the others.
+    /// Indexes the Services of `requests`, and `others`, which have no request.
     pub(super) fn new(requests: &[&'a ServiceRequest], others: &'a [Arc<ServiceSpec>]) -> Self {
         let asking = requests.iter().map(|request| (request.identity(), request.spec().map(Arc::as_ref)));
         let (of_others, others): (Vec<_>, Vec<_>) = others.iter().map(Arc::as_ref).partition(|spec| spec.is_others);
@@ -122,23 +122,23 @@ impl<'a> KnownServices<'a> {
         Self { owners, of_others, own_pools }
     }
 
-    /// Whether the front end is a Service's that there is.
+    /// Returns `true` if the frontend belongs to an existing Service of any manager.
     pub(super) fn has_frontend(&self, name: &str) -> bool {
         self.owners.of_frontend(name).is_some() || self.of_others.of_frontend(name).is_some()
     }
 
-    /// Returns `true` if another Service has, or had last, a pool for itself with this name.
+    /// Returns `true` if the requested or last spec of another Service has its own pool with this name.
     pub(super) fn has_other_with_pool(&self, service: &ServiceIdentity, pool: &str) -> bool {
         self.own_pools.get(pool).into_iter().flatten().any(|holder| *holder != service)
     }
 
-    /// The Service whose rule it is.
+    /// Returns the requested or last spec of the Service that owns the rule `name`.
     pub(super) fn of_rule(&self, name: &str) -> Option<&'a ServiceSpec> {
         self.owners.of_rule(name).flatten()
     }
 }
 
-/// Whether a name begins as those that the controller gives.
+/// Returns `true` if `name` begins like the names that the controller generates: `a` and hexadecimal digits of a UID.
 pub(super) fn is_generated_name(name: &str) -> bool {
     let mut letters = name.bytes();
     letters.next() == Some(b'a')
@@ -146,7 +146,7 @@ pub(super) fn is_generated_name(name: &str) -> bool {
         && letters.take(naming::NAME_PREFIX_LENGTH - 1).all(|c| c.is_ascii_hexdigit())
 }
 
-/// The spec of a Service that shall have a load balancer.
+/// Returns the spec of a Service that needs a load balancer; `None` for a deletion.
 pub(super) fn ensured_spec(request: &ServiceRequest) -> Option<&ServiceSpec> {
     match request {
         ServiceRequest::Ensure(spec) => Some(spec),

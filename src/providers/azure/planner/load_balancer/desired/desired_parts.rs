@@ -1,4 +1,4 @@
-//! What the requests come to on the load balancers where they belong: rules, frontends and placements. Pure.
+//! Desired rules, frontends and placements of the requests on their target load balancers. Pure.
 
 use super::{
     ServiceRequest,
@@ -11,7 +11,7 @@ use super::{
     types::{DraftIdx, RequestIdx, ServicePlacement},
 };
 
-/// Rules and probes that every Service needs, by the draft's position.
+/// Returns the desired rules and probes of each request, by the index of the draft.
 pub(super) fn rules(
     context: &PlanContext<'_>,
     requests: &[&ServiceRequest],
@@ -30,7 +30,7 @@ pub(super) fn rules(
     wanted
 }
 
-/// Services on frontends, by the draft's position.
+/// Returns the Services on frontends, by the index of the draft.
 pub(super) fn frontend_services<'r>(
     requests: &[&'r ServiceRequest],
     drafts: &[LoadBalancerDraft<'_>],
@@ -46,7 +46,7 @@ pub(super) fn frontend_services<'r>(
     services
 }
 
-/// What each request gets, when none is refused.
+/// Returns the placement of each request for the case that none is refused.
 pub(super) fn placements(
     requests: &[&ServiceRequest],
     drafts: &[LoadBalancerDraft<'_>],

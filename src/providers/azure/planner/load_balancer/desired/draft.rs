@@ -1,4 +1,4 @@
-//! A load balancer that is being changed: as ARM sent it, as it will be, and why. Pure.
+//! Load balancer during planning: the document from ARM, the changed document, and the reasons. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,31 +11,30 @@ use crate::providers::azure::model::{
 
 pub(super) struct LoadBalancerDraft<'a> {
     pub(super) id: ResourceId,
-    /// Whether its name makes it internal.
+    /// Whether the name is that of an internal load balancer.
     pub(super) internal: bool,
-    /// Its name without what makes it internal.
+    /// Name without the suffix of internal load balancers.
     pub(super) external_name: String,
-    /// Whether its name is one that the controller gives. Others are changed where names prove ownership, and never deleted.
+    /// Whether the name is one that the controller gives. Other load balancers are changed only where names of parts prove ownership.
     pub(super) is_ours: bool,
-    /// Whether it has, or had before, parts of Services under a name that no load balancer of the cluster has now.
+    /// Whether it has, or had, parts of Services, under a name that no load balancer of the cluster has now.
     pub(super) is_former: bool,
-    /// Pools that came with rules from a former load balancer.
+    /// Pools that were added for rules from a former load balancer, by name in lower case.
     pub(super) moved_pools: BTreeSet<String>,
-    /// As ARM sent it; `None`: there is none yet.
+    /// Document from ARM; `None` if the load balancer does not exist.
     pub(super) before: Option<&'a ArmLoadBalancer>,
-    /// As it will be.
+    /// Document with the changes that were planned so far.
     pub(super) after: ArmLoadBalancer,
-    /// What was changed; empty: nothing.
+    /// Descriptions of the changes; empty if there are none.
     pub(super) reasons: Vec<String>,
 }
 
 impl LoadBalancerDraft<'_> {
-    /// What [`Self::after`] consists of.
     pub(super) fn properties_mut(&mut self) -> &mut LoadBalancerProperties {
         self.after.properties_mut()
     }
 
-    /// Front ends as they will be.
+    /// Returns the frontends of the changed document.
     pub(super) fn frontends(&self) -> &[FrontendIpConfiguration] {
         frontends(&self.after)
     }
@@ -50,57 +49,52 @@ impl LoadBalancerDraft<'_> {
         removed
     }
 
-    /// Front ends as ARM sent them.
+    /// Returns the frontends that ARM sent.
     pub(super) fn frontends_before(&self) -> &[FrontendIpConfiguration] {
         self.before.map(frontends).unwrap_or_default()
     }
 
-    /// Rules as they will be.
+    /// Returns the rules of the changed document.
     pub(super) fn rules(&self) -> &[LoadBalancingRule] {
         rules(&self.after)
     }
 
-    /// Rules as ARM sent them.
+    /// Returns the rules that ARM sent.
     pub(super) fn rules_before(&self) -> &[LoadBalancingRule] {
         self.before.map(rules).unwrap_or_default()
     }
 
-    /// The id of a front end: ARM's, or for one that is new the one it will get.
+    /// Returns the id of a frontend: ARM's, or the future id of a new frontend.
     pub(super) fn frontend_id(&self, frontend: &FrontendIpConfiguration) -> String {
         let composed = || self.id.child("frontendIPConfigurations", frontend.name.as_deref().unwrap_or_default());
         frontend.id.clone().unwrap_or_else(|| composed().as_str().to_owned())
     }
 }
 
-/// Front ends of a load balancer.
 pub(super) fn frontends(document: &ArmLoadBalancer) -> &[FrontendIpConfiguration] {
     let properties = document.properties.as_ref();
     properties.and_then(|properties| properties.frontend_ip_configurations.as_deref()).unwrap_or_default()
 }
 
-/// Rules of a load balancer.
 pub(super) fn rules(document: &ArmLoadBalancer) -> &[LoadBalancingRule] {
     let properties = document.properties.as_ref();
     properties.and_then(|properties| properties.load_balancing_rules.as_deref()).unwrap_or_default()
 }
 
-/// Pools of a load balancer.
 pub fn pools(document: &ArmLoadBalancer) -> &[BackendAddressPool] {
     let properties = document.properties.as_ref();
     properties.and_then(|properties| properties.backend_address_pools.as_deref()).unwrap_or_default()
 }
 
-/// Probes of a load balancer.
 pub(super) fn probes(document: &ArmLoadBalancer) -> &[Probe] {
     document.properties.as_ref().and_then(|properties| properties.probes.as_deref()).unwrap_or_default()
 }
 
-/// A use of a front end by a rule, and by inbound NAT for a range of ports.
 const RULE: &str = "load balancing rule";
 const OUTBOUND_RULE: &str = "outbound rule";
 pub(super) const NAT_POOL: &str = "inbound NAT pool";
 
-/// What it is that uses a front end.
+/// Part or resource that uses a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrontendUse {
     /// `load balancing rule`, `outbound rule`, `inbound NAT rule`, `inbound NAT pool` or `private link service`.
@@ -114,7 +108,7 @@ impl FrontendUse {
         Self { kind: "private link service", name }
     }
 
-    /// Whether it is a rule, whose name may tell whose.
+    /// Returns `true` if the user is a load balancing rule, whose name can identify a Service.
     pub(super) fn is_rule(&self) -> bool {
         self.kind == RULE
     }
@@ -133,7 +127,7 @@ pub(super) fn uses_by_frontend(document: &ArmLoadBalancer) -> HashMap<String, Ve
     uses
 }
 
-/// Every use of a front end, with the front end's id in lower case.
+/// Returns every use of a frontend, with the frontend's id in lower case.
 pub(super) fn frontend_uses(document: &ArmLoadBalancer) -> Vec<(String, FrontendUse)> {
     let Some(properties) = &document.properties else { return Vec::new() };
     let mut uses = Vec::new();

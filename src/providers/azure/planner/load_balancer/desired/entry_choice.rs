@@ -1,10 +1,10 @@
-//! Which of the configuration's entries may take a Service, and which of those does. Pure.
+//! Choice of the configuration entry whose load balancer takes a Service. Pure.
 //!
-//! In: entries, a Service, its labels and those of its Namespace, where it is now, how many rules each load balancer has. Out: an entry, or a
-//! refusal that says how many were lost to what. Nothing is remembered: where a Service is, its names in the documents tell. The caller decides
-//! of which time the labels are.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getEligibleLoadBalancersForService`, `getMostEligibleLBForService`. Other than there, an
-//! entry with two selectors whose second one does not match has not matched, and takes no entry away from the others.
+//! In: entries, a Service, its labels and those of its Namespace, its current load balancers, the number of rules on each load balancer.
+//! Out: an entry, or a refusal that lists each entry with its obstacle. The choice is stateless: names in the documents show where a
+//! Service is. The caller decides whether the labels are current or earlier ones.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getEligibleLoadBalancersForService`, `getMostEligibleLBForService`. Unlike upstream,
+//! an entry with two selectors, of which the second does not match, counts as not matching and does not exclude other entries.
 
 use std::collections::BTreeMap;
 
@@ -16,34 +16,34 @@ use crate::providers::azure::planner::load_balancer::{
     spec::{ServiceRefusal, ServiceSpec},
 };
 
-/// Field of a refusal that is the configuration's.
+/// Field of refusals that the configuration causes.
 const LIST: &str = "multipleStandardLoadBalancerConfigurations";
 
-/// A load balancer with more rules gets no Service of its own accord: Azure allows as many on one network interface.
+/// Maximum number of rules on a load balancer that the program chooses itself: Azure allows as many on one network interface.
 pub(super) const MAX_RULES_BY_CHOICE: usize = 300;
 
-/// Why an entry does not take a Service.
+/// Reason why an entry does not take a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryObstacle {
-    /// The annotation names others.
+    /// Annotation that names only other entries.
     NotNamed,
-    /// It is closed, and the Service is not there.
+    /// Entry that accepts no new Services, and the Service has no parts there.
     Closed,
-    /// Its selector of Services does not match.
+    /// Selector of Services that does not match.
     ServiceLabels,
-    /// Its selector of Namespaces does not match.
+    /// Selector of Namespaces that does not match.
     NamespaceLabels,
-    /// Another entry has a selector that matches, and this one has none.
+    /// Match of the selector of another entry, while this entry has no selector.
     SelectedByOther,
 }
 
 impl EntryObstacle {
-    /// Returns `true` if only labels are the reason.
+    /// Returns `true` if labels are the reason.
     pub(super) fn is_of_labels(self) -> bool {
         matches!(self, Self::ServiceLabels | Self::NamespaceLabels | Self::SelectedByOther)
     }
 
-    /// Why, in words for a plan.
+    /// Returns the reason as a clause for messages.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::NotNamed => "the annotation names other entries",
@@ -55,17 +55,17 @@ impl EntryObstacle {
     }
 }
 
-/// What decides about one Service.
+/// Properties of one Service that decide on its entry.
 pub(super) struct EntryCandidate<'a> {
     pub(super) spec: &'a ServiceSpec,
-    /// Labels of its Namespace; `None`: not known.
+    /// Labels of its Namespace; `None` if they are unavailable.
     pub(super) namespace: Option<&'a LabelMap>,
-    /// External names of the load balancers, of either kind, that have parts of it.
+    /// External names of the load balancers, internal or external, that have parts of the Service.
     pub(super) present_on: &'a [&'a str],
 }
 
 impl EntryCandidate<'_> {
-    /// What keeps the entry from taking the Service, whatever other entries say.
+    /// Returns the reason why the entry does not take the Service, independent of other entries.
     fn obstacle(&self, entry: &LoadBalancerEntry) -> Result<Option<EntryObstacle>, ServiceRefusal> {
         let names = self.spec.configurations.as_ref();
         if names.is_some_and(|names| !names.iter().any(|name| entry.is_called(name))) {
@@ -90,7 +90,7 @@ impl EntryCandidate<'_> {
         ServiceRefusal { field: LIST.to_owned(), message }
     }
 
-    /// What keeps each entry, in their order, from taking the Service; `None`: nothing.
+    /// Returns the obstacle of each entry, in their order; `None` if the entry may take the Service.
     pub(super) fn obstacles(&self, entries: &[LoadBalancerEntry]) -> Result<Vec<Option<EntryObstacle>>, ServiceRefusal> {
         let mut found = entries.iter().map(|entry| self.obstacle(entry)).collect::<Result<Vec<_>, _>>()?;
         let is_selected = entries.iter().zip(&found).any(|(entry, lost)| lost.is_none() && entry.has_selector());
@@ -102,7 +102,7 @@ impl EntryCandidate<'_> {
         Ok(found)
     }
 
-    /// The entries that may take it, in their order.
+    /// Returns the entries that may take the Service, in their order, or a refusal if there are none.
     pub(super) fn eligible<'e>(
         &self,
         entries: &'e [LoadBalancerEntry],
@@ -126,11 +126,11 @@ impl EntryCandidate<'_> {
     }
 }
 
-/// How full the load balancers of one kind are.
+/// Numbers of rules on the load balancers of one kind.
 pub(super) struct RuleLoad<'a> {
     pub(super) counts: &'a RuleCounts,
     pub(super) internal: bool,
-    /// Positions of load balancers by external name in lower case, in ARM's order: who has as few rules as another comes in this order.
+    /// Positions in ARM's list, by external name in lower case. They decide between load balancers with equally many rules.
     pub(super) order: &'a BTreeMap<String, usize>,
 }
 
@@ -143,8 +143,10 @@ impl RuleLoad<'_> {
         self.order.get(&entry.name.to_lowercase()).copied().unwrap_or(usize::MAX)
     }
 
-    /// The first where the Service is, else the first without rules, else the first that there is not yet, else that with the fewest rules.
-    /// `is_bounded`: whether a load balancer can be too full to be chosen.
+    /// Returns the first entry where the Service is, else the first without rules, else the first without a load balancer, else the one
+    /// with the fewest rules.
+    ///
+    /// With `is_bounded`, the last choice excludes load balancers with more than [`MAX_RULES_BY_CHOICE`] rules.
     pub(super) fn choose<'e>(
         &self,
         eligible: &[&'e LoadBalancerEntry],

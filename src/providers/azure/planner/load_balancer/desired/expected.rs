@@ -1,6 +1,6 @@
-//! Documents that there may be although no list shows them, by the names that the controller gives. Pure.
+//! Ids of documents that may exist although no list shows them, from the names that the controller gives. Pure.
 //!
-//! In: who asks, and who there is otherwise. Out: ids, to be read by themselves when lists lack them.
+//! In: requests, and the Services without a request. Out: ids to read one by one if the lists lack them.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -15,8 +15,10 @@ use crate::providers::azure::{
     },
 };
 
-/// Load balancers, of every entry: those of Services with an address, and both kinds when a Service goes, which may have parts on either. `others`: the
-/// Services that do not ask.
+/// Returns the load balancers, of every entry, on which Services may have parts.
+///
+/// Services with an address need the load balancers of their kind, internal or external. A deleted Service needs both kinds, because it
+/// may have parts on either. `others` are the Services without a request.
 pub fn load_balancers<'a>(
     requests: &'a [ServiceRequest],
     others: impl Iterator<Item = &'a Arc<ServiceSpec>>,
@@ -30,7 +32,7 @@ pub fn load_balancers<'a>(
     entries.iter().flat_map(|entry| kinds().map(|internal| named(&entry.name, internal, settings))).collect()
 }
 
-/// The load balancer that Services are on, unless the basic SKU or several entries spread them.
+/// Returns the load balancer on which all Services of a kind are, unless the basic SKU or several entries distribute them.
 pub fn load_balancer(internal: bool, settings: &LoadBalancerSettings) -> ResourceId {
     named(settings.primary_name(), internal, settings)
 }
@@ -40,13 +42,15 @@ fn named(external: &str, internal: bool, settings: &LoadBalancerSettings) -> Res
     settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
 }
 
-/// When no more Services than these go at once, a public IP of each is looked for under every name that it may have.
+/// Maximum number of simultaneous deletions for which the public IPs of each Service are read under every possible name.
 const FEW: usize = 10;
 
-/// Public IPs of those who go: named by them, and under the names that the controller gives. What a Service asks for now does not tell what it
-/// has: it may have been external before, had other families, and neither named nor pinned an address. `going`: how many Services are being
-/// deleted. When they are many, what a Service asks for is believed, and so are private addresses: reads of each name would take as long as
-/// all deletions. A name with a prefix that the Service does not mention any more cannot be known.
+/// Returns the public IPs that deleted Services may have: those that they name, and those with names that the controller gives.
+///
+/// The current spec of a Service does not prove which public IPs it has: earlier, it may have been external, had other families, or
+/// neither named nor pinned an address. `going` is the number of Services that are being deleted. If there are many, the current spec and
+/// private addresses are trusted, because reads of every name would take as long as all deletions. A name with a prefix that the spec no
+/// longer contains cannot be derived.
 pub fn public_ips(requests: &[ServiceRequest], going: usize, settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
     let deleted = requests.iter().filter(|request| ensured_spec(request).is_none());
     let specs = || deleted.clone().filter_map(ServiceRequest::spec);
@@ -56,8 +60,9 @@ pub fn public_ips(requests: &[ServiceRequest], going: usize, settings: &LoadBala
     specs().flat_map(|spec| [asked_for(spec, settings), under_any_name(spec, settings)]).flatten().collect()
 }
 
-/// What those who go and are found nowhere may have under the names that other settings give: load balancers and public IPs. `vm_sets`: the
-/// scale sets or availability sets of the cluster.
+/// Returns the load balancers and public IPs that deleted Services may have under names from other settings.
+///
+/// `lost` has the deleted Services without parts on any load balancer, `vm_sets` the scale sets or availability sets of the cluster.
 pub fn under_other_settings(
     lost: &[ServiceRequest],
     vm_sets: &[String],
@@ -75,7 +80,7 @@ pub fn under_other_settings(
     (both.collect(), specs.flat_map(|spec| under_any_name(spec, settings)).collect())
 }
 
-/// Under each name that a public IP of the Service may have got while it had other families, or no prefix.
+/// Returns the ids of all public IPs that the Service may have from a time when it had other families or no prefix.
 fn under_any_name(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
     let names = [IpFamily::V4, IpFamily::V6].into_iter().flat_map(|family| {
         let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
@@ -89,8 +94,10 @@ fn under_any_name(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<Re
     names.map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
 }
 
-/// Whether a Service is internal and has been served as such. One without an address may have been external, and so may one whose address is
-/// in no private range. On Azure Stack an address proves neither.
+/// Returns `true` if a Service is internal and has been served as such.
+///
+/// A Service without an address may have been external, and so may a Service with an address outside the private ranges. On Azure Stack,
+/// an address proves neither.
 fn is_inside(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> bool {
     let is_private = |address: &IpAddr| match address {
         IpAddr::V4(address) => address.is_private(),
@@ -100,14 +107,14 @@ fn is_inside(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> bool {
     is_served && spec.status_addresses.iter().all(is_private)
 }
 
-/// Those that the Service has if it has always asked for the same.
+/// Returns the public IPs that the Service has if its spec never changed.
 pub fn asked_for(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
     let name = |family| {
         let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
         let generated = || naming::public_ip(&settings.cluster, &spec.identity, prefix, family, spec.is_dual_stack());
         spec.public_ip.name.get(family).clone().unwrap_or_else(generated)
     };
-    // Whoever pins an address has no public IP of its own. An internal Service pins a private one.
+    // An external Service with a pinned address has no public IP of its own. An internal Service pins a private address.
     let has_own = |family: &&IpFamily| {
         spec.internal || spec.pinned.get(**family).is_none() || spec.public_ip.name.get(**family).is_some()
     };

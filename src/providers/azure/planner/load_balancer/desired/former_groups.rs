@@ -1,7 +1,8 @@
-//! Which front ends of a load balancer that no entry names any more have to leave it together, and who decides where they go. Pure.
+//! Groups of frontends that must leave a former load balancer together, each with the Service that decides on its target. Pure.
 //!
-//! In: such a load balancer, every Service, and who asks. Out: [`FormerGroup`]s. Front ends belong together when a Service that does not ask has
-//! parts on both: it has nobody to follow one of them. Who asks is planned anyway, and connects nothing.
+//! In: a load balancer that no entry names anymore, every Service, and the requests. Out: [`FormerGroup`]s. Frontends belong together if
+//! a Service without a request has parts on both, because no request would move those parts later. A Service with a request is planned in
+//! any case, and connects no frontends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use crate::providers::azure::{
     planner::load_balancer::spec::{ServiceIdentity, ServiceSpec},
 };
 
-/// Who asks for something.
+/// Services with a request, by the kind of the request.
 #[derive(Default)]
 pub(super) struct AskingServices<'r> {
     ensured: BTreeSet<&'r ServiceIdentity>,
@@ -31,19 +32,19 @@ impl<'r> AskingServices<'r> {
         Self { ensured: identities(ensured), leaving: identities(leaving) }
     }
 
-    /// Whether the Service asks for a load balancer.
+    /// Returns `true` if the Service requests a load balancer.
     pub(super) fn ensures(&self, spec: &ServiceSpec) -> bool {
         self.ensured.contains(&spec.identity)
     }
 }
 
-/// Front ends that leave together.
+/// Frontends that leave a load balancer together.
 pub(super) struct FormerGroup<'k> {
-    /// Names of the front ends.
+    /// Names of the frontends, which are unique on the load balancer.
     pub(super) frontends: BTreeSet<String>,
-    /// Who decides where they go; `None`: nobody who does is there.
+    /// Service that decides on the target; `None` if no Service of the group may decide.
     pub(super) leader: Option<&'k ServiceSpec>,
-    /// The others who come along.
+    /// Other Services that move with the group.
     pub(super) followers: Vec<&'k ServiceSpec>,
 }
 
@@ -53,19 +54,19 @@ enum TenantPrecedence {
     AskingOwner,
     Owner,
     Guest,
-    /// Requests another address, and so leaves the frontend.
+    /// Guest that requests another address, and so leaves the frontend.
     LeavingGuest,
 }
 
-/// A Service with parts at a front end.
+/// Service with parts at a frontend.
 struct Tenant<'k> {
     spec: &'k ServiceSpec,
     precedence: TenantPrecedence,
-    /// Whether its other front ends come along.
+    /// Whether its other frontends belong to the same group.
     connects: bool,
 }
 
-/// The groups of a load balancer, in the order of its front ends.
+/// Returns the groups of a load balancer, in the order of their first frontends.
 pub(super) fn groups<'k>(
     context: &PlanContext<'_>,
     draft: &LoadBalancerDraft<'_>,
@@ -86,7 +87,7 @@ pub(super) fn groups<'k>(
     found.into_iter().map(|(frontends, tenants)| group(draft, frontends, &tenants)).collect()
 }
 
-/// Adds a front end to the groups that it belongs to, which become one.
+/// Adds a frontend, and joins all groups that it connects.
 fn add<'k>(found: &mut Vec<(BTreeSet<String>, Vec<Tenant<'k>>)>, name: String, tenants: Vec<Tenant<'k>>) {
     let links: BTreeSet<&ServiceIdentity> =
         tenants.iter().filter(|tenant| tenant.connects).map(|tenant| &tenant.spec.identity).collect();
@@ -130,7 +131,9 @@ impl<'k> TenantReader<'_, '_, 'k> {
     }
 }
 
-/// Who was internal and is to be external decides nothing, and comes along.
+/// Returns the group of `frontends` with its leader and followers.
+///
+/// A Service whose kind (internal or external) differs from that of the load balancer decides nothing, and its parts move with the group.
 fn group<'k>(draft: &LoadBalancerDraft<'_>, frontends: BTreeSet<String>, tenants: &[Tenant<'k>]) -> FormerGroup<'k> {
     let counts = || tenants.iter().filter(|tenant| tenant.spec.internal == draft.internal);
     let leader = counts().min_by_key(|tenant| tenant.precedence).map(|tenant| tenant.spec);

@@ -1,11 +1,12 @@
-//! Load balancers that had the cluster's parts under a former name (`loadBalancerName` or none): everything there that is a Service's
-//! moves at once, whether the Service asks or not. Pure.
+//! Migration of the cluster's parts from load balancers with a former name (another `loadBalancerName`, or none) to those with the
+//! current name. Pure.
 //!
-//! In: load balancers that are being changed. Out: the same, with front ends, rules and probes of the cluster's Services on the load
-//! balancer of today's name. What is left then is empty and goes, or has parts of others and stays. Names with the UIDs of this
-//! cluster's Services are the proof that something is ours. A machine can be behind one standard load balancer of a kind only, so that
-//! Services that stayed, or moved before the rest, would have no back ends. So nobody moves while something of others keeps the former
-//! load balancer, and with it the machines; who would move or be new is refused.
+//! In: load balancers that are being changed. Out: the same load balancers, with frontends, rules and probes of the cluster's Services on
+//! the load balancer with the current name. All these parts move at once, whether their Service has a request or not. A former load
+//! balancer is deleted if it is empty then, and remains if it has parts of other owners. A part is ours if its name has the UID of one of
+//! this cluster's Services. A host can be behind one Standard load balancer of a kind only, so Services that remained, or moved before
+//! the rest, would have no backends. For that reason, no Service moves while a part of another owner keeps the former load balancer, and
+//! with it the hosts; requests that would move or create a Service are refused.
 //! Upstream moves one Service after the other.
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,8 +34,9 @@ use crate::providers::azure::{
     planner::load_balancer::{naming, spec::ServiceRefusal},
 };
 
-/// Moves whatever is on former load balancers to those of today's name, as far as these are among the drafts. Otherwise the answer is
-/// who cannot get there.
+/// Moves all parts from former load balancers to those with the current name, as far as these are among the drafts.
+///
+/// Returns the refusals of the requests that cannot get there.
 pub(super) fn migrate(
     context: &PlanContext<'_>,
     drafts: &mut [LoadBalancerDraft<'_>],
@@ -63,13 +65,15 @@ pub(super) fn migrate(
     Vec::new()
 }
 
-/// Whether front ends or rules are there of Services that `counts` holds of.
+/// Returns `true` if the load balancer has frontends or rules of Services for which `counts` returns `true`.
 fn has_parts<T: Copy>(draft: &LoadBalancerDraft<'_>, counts: impl Fn(T) -> bool, owners: &NameOwners<T>) -> bool {
     let is_its = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)).is_some_and(&counts);
     draft.frontends().iter().any(|part| is_its(&part.name)) || draft.rules().iter().any(|part| is_its(&part.name))
 }
 
-/// Why machines have to stay behind a former load balancer. By address, they can be behind several.
+/// Returns a refusal if hosts must remain behind a former load balancer.
+///
+/// Hosts in pools by IP address can be behind several load balancers, so they are no reason.
 fn migration_blocker(
     context: &PlanContext<'_>,
     drafts: &[LoadBalancerDraft<'_>],
@@ -105,7 +109,7 @@ fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool
     })
 }
 
-/// What keeps the load balancer from being deleted when the cluster's parts have gone.
+/// Returns the first part that keeps the load balancer from being deleted once the cluster's parts are removed.
 fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known: &KnownServices<'_>) -> Option<String> {
     let uses = uses_by_frontend(&draft.after);
     let is_others = |user: &FrontendUse| !user.is_rule() || known.owners.of_rule(&user.name).is_none();
@@ -125,7 +129,7 @@ fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known:
     frontends.next().or_else(|| pools().filter(|_| !draft.is_ours))
 }
 
-/// Moves front ends, all of them or, when one is held where it is, none: a Service may have parts on several.
+/// Moves all frontends of `moving`, or none if one must remain, because a Service may have parts on several of them.
 fn move_parts(
     context: &PlanContext<'_>,
     (from, to): (&mut LoadBalancerDraft<'_>, &mut LoadBalancerDraft<'_>),
@@ -147,7 +151,7 @@ fn move_parts(
     let is_behind =
         |rule: &LoadBalancingRule| rules::frontend_key(rule).rsplit_once('/').is_some_and(|(_, name)| keys.contains(name));
     let mut rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
-    // A Service that is deleted takes its rules with it.
+    // The rules of a deleted Service are removed and do not move.
     let is_leaving = |rule: &LoadBalancingRule| {
         let request = rule.name.as_deref().and_then(|name| requests.of_rule(name));
         request.is_some_and(|request| targets.of(request).is_none())
@@ -187,7 +191,7 @@ fn move_parts(
     list.extend(new.iter().filter_map(|part| rewritten(part, &ids.0, &ids.1)));
 }
 
-/// Takes away the pools of single Services that only these rules led to: with one left, the load balancer would never be empty.
+/// Removes the own pools of Services that only `rules` used. With such a pool, the load balancer would never be empty.
 fn take_unused_pools(context: &PlanContext<'_>, from: &mut LoadBalancerDraft<'_>, rules: &[LoadBalancingRule]) {
     let left = rules.iter().filter_map(pool_of).filter(|pool| !context.settings.shares_pool(pool.name()));
     let used = own_pools::used_pools(from);
@@ -199,7 +203,7 @@ fn frontend_id_on(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
     Some(balancer.child("frontendIPConfigurations", name?).as_str().to_owned())
 }
 
-/// Whether the front ends called `names` are Services' alone, and the goal has none of them.
+/// Returns `true` if only Services use the frontends called `names`, and the target has no frontend with such a name.
 fn are_movable(
     from: &LoadBalancerDraft<'_>,
     to: &LoadBalancerDraft<'_>,
@@ -218,8 +222,11 @@ fn are_movable(
     parts.all(|part| !is_there(part.name.as_deref().unwrap_or_default()) && !is_held(&from.frontend_id(part)))
 }
 
-/// Whether a private link service keeps the front end where it is: one that another made, or whose Services do not ask, so that nobody
-/// is there to lose it for. Machines behind one load balancer by their interfaces cannot stay for that.
+/// Returns `true` if a private link service keeps the frontend on its load balancer.
+///
+/// The private link service has another owner, or no Service of the frontend has a request for which the private link service could be
+/// deleted. For pools by network interface, the result is always `false`, because their hosts cannot remain behind the former load
+/// balancer.
 fn is_held_by_link(
     context: &PlanContext<'_>,
     from: &LoadBalancerDraft<'_>,
@@ -242,7 +249,7 @@ fn take<T>(list: &mut Option<Vec<T>>, goes: impl Fn(&T) -> bool) -> Vec<T> {
     taken
 }
 
-/// A part with every id below `from` below `to` instead.
+/// Returns a copy of a part, without its etag, in which every id below `from` is below `to`.
 fn rewritten<T: Serialize + DeserializeOwned>(part: &T, from: &ResourceId, to: &ResourceId) -> Option<T> {
     let mut value = serde_json::to_value(part).ok()?;
     value.as_object_mut()?.remove("etag");

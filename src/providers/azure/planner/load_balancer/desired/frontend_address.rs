@@ -4,16 +4,15 @@ use std::net::IpAddr;
 
 use crate::providers::azure::model::network::FrontendIpConfiguration;
 
-/// What makes two Services share a front end.
+/// Address of a frontend. Services with the same address share a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum FrontendAddress {
-    /// A public IP, by lower-cased id.
+    /// Id of a public IP, in lower case.
     Public(String),
-    /// A private address.
     Private(IpAddr),
 }
 
-/// The address of a front end; `None`: it has none yet.
+/// Returns the address of a frontend; `None` if it has none yet.
 pub(super) fn frontend_address(frontend: &FrontendIpConfiguration) -> Option<FrontendAddress> {
     let properties = frontend.properties.as_ref()?;
     match &properties.public_ip_address {
@@ -22,7 +21,7 @@ pub(super) fn frontend_address(frontend: &FrontendIpConfiguration) -> Option<Fro
     }
 }
 
-/// An address in a document.
+/// Parses an address in a document; `None` if it is missing or invalid.
 pub(super) fn parse_address(text: Option<&String>) -> Option<IpAddr> {
     text?.parse().ok()
 }

@@ -1,7 +1,7 @@
-//! Seats Services on front ends: their own, one they share, or a new one; and marks those that are to go. Pure.
+//! Assignment of Services to frontends (their own, a shared or a new one), and marks of the frontends to remove. Pure.
 //!
-//! In: Services with the load balancers where they belong. Out: [`FrontendAssignment`]. Nothing is changed yet: whether a marked front end can
-//! go is known when the rules are.
+//! In: Services with their target load balancers. Out: [`FrontendAssignment`]. No document is changed: a later step, which has the
+//! desired rules, decides whether a marked frontend can be removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,27 +18,27 @@ use crate::providers::azure::{
     planner::load_balancer::spec::{IpFamily, ServiceRefusal, ServiceSpec},
 };
 
-/// A front end that its Service does not want any more.
+/// Frontend that its Service does not need anymore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RetiredFrontend {
-    /// Whose it is.
+    /// Request of the frontend's Service.
     pub(super) request: RequestIdx,
-    /// Whether another one takes its place.
+    /// Whether a new frontend on the same load balancer replaces it.
     pub(super) replaced: bool,
 }
 
-/// Who sits where.
+/// Frontends of the requests, and the resulting changes to frontends.
 #[derive(Debug, Default)]
 pub(super) struct FrontendAssignment {
-    /// The front end's id, by request and family.
+    /// Id of each assigned frontend, by request and family.
     pub(super) by_request: BTreeMap<(RequestIdx, IpFamily), String>,
-    /// New front ends, each with its draft.
+    /// New frontends, each with its draft.
     pub(super) added: Vec<(DraftIdx, FrontendIpConfiguration)>,
-    /// By draft and the front end's lower-cased id.
+    /// Frontends to remove, by draft and the frontend's id in lower case.
     pub(super) retired: BTreeMap<(DraftIdx, String), RetiredFrontend>,
-    /// Requests to delete.
+    /// Requests that remove a Service's parts.
     deleting: BTreeSet<RequestIdx>,
-    /// Services without an address.
+    /// Requests that get no frontend for lack of an address.
     pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
     inherited: BTreeMap<RequestIdx, InheritedFrontend>,
     /// Ids of the frontends that have an address, by their draft.
@@ -126,7 +126,7 @@ impl FrontendAssignment {
         }
     }
 
-    /// Whether no front end has the address, but for one elsewhere that the Service gives up.
+    /// Returns `true` if no frontend has the address, except one on another load balancer that the Service leaves.
     fn is_free(&self, (request, target): (RequestIdx, DraftIdx), address: &FrontendAddress) -> bool {
         let own = |place: DraftIdx, id: &str| {
             let retired = self.retired.get(&(place, id.to_ascii_lowercase()));

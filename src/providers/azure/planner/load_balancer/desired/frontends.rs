@@ -1,8 +1,8 @@
-//! Front ends: which one serves a Service, which are out of date, and what new ones hold. Pure.
+//! Frontends: the one that serves a Service, outdated ones, and the content of new ones. Pure.
 //!
-//! In: a Service and the front ends there are. Out: a verdict on each that its name makes the Service's own, and documents of new
-//! ones. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileFrontendIPConfigs`, `isFrontendIPChanged`; other than there,
-//! addresses are compared as addresses, and the family is read from the address and not guessed from the name.
+//! In: a Service and the existing frontends. Out: an action for each frontend that its name makes the Service's own, and documents of new
+//! frontends. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileFrontendIPConfigs`, `isFrontendIPChanged`. Unlike upstream,
+//! addresses are compared in parsed form, and the family is read from the address and not guessed from the name.
 
 use std::net::IpAddr;
 
@@ -23,18 +23,20 @@ use crate::providers::azure::{
     },
 };
 
-/// What becomes of a front end on the load balancer where its Service belongs.
+/// Action for a frontend on the target load balancer of its Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrontendAction {
-    /// It serves this family.
+    /// Keep the frontend, which serves this family.
     Keep(IpFamily),
-    /// The Service needs another one for its family.
+    /// Replace the frontend by a new one for its family.
     Replace,
-    /// The Service has no need of its family.
+    /// Remove the frontend, because the Service does not need its family.
     Drop,
 }
 
-/// The address that a front end must have to serve the Service. A Service that is not told one has no such address when internal.
+/// Returns the address that a frontend must have to serve the Service.
+///
+/// Returns `None` for an internal Service without a pinned address, and for an external Service without a public IP.
 pub(super) fn wanted_address(context: &PlanContext<'_>, spec: &ServiceSpec, family: IpFamily) -> Option<FrontendAddress> {
     if spec.internal {
         return (*spec.pinned.get(family)).map(FrontendAddress::Private);
@@ -42,13 +44,13 @@ pub(super) fn wanted_address(context: &PlanContext<'_>, spec: &ServiceSpec, fami
     context.public_ip(&spec.identity, family).map(|id| FrontendAddress::Public(id.key()))
 }
 
-/// The name of the Service's own front end.
+/// Returns the name of the Service's own frontend.
 pub(super) fn own_name(spec: &ServiceSpec, family: IpFamily) -> String {
     let subnet = spec.subnet.as_deref().filter(|_| spec.internal);
     naming::frontend(&spec.identity, subnet, family, spec.is_dual_stack())
 }
 
-/// The family of a front end that belongs to the Service.
+/// Returns the family of a frontend that belongs to the Service.
 pub(super) fn family(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> IpFamily {
     let by_name = || match spec.families[..] {
         [only] => only,
@@ -73,13 +75,13 @@ fn declared_family(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration
     }
 }
 
-/// The family whose public IP the front end already has, when ARM's list does not have that public IP yet.
+/// Returns the family whose desired public IP the frontend already has, even if ARM's list does not have that public IP yet.
 fn family_by_address(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> Option<IpFamily> {
     let member = frontend_address(frontend)?;
     spec.families.iter().copied().find(|family| wanted_address(context, spec, *family).as_ref() == Some(&member))
 }
 
-/// What becomes of a front end that its name makes the Service's own, on the load balancer where the Service belongs.
+/// Returns the action for a frontend that its name makes the Service's own, on the Service's target load balancer.
 pub(super) fn frontend_action(
     context: &PlanContext<'_>,
     spec: &ServiceSpec,
@@ -105,7 +107,7 @@ fn is_internal_changed(
     frontend: &FrontendIpConfiguration,
 ) -> bool {
     let properties = frontend.properties.as_ref();
-    // Another default subnet moves nobody.
+    // A new default subnet in the configuration does not move existing frontends.
     let other_subnet = spec.subnet.is_some()
         && subnet(context, spec).is_ok_and(|subnet| {
             let own = properties.and_then(|properties| properties.subnet.as_ref());
@@ -115,7 +117,7 @@ fn is_internal_changed(
     other_subnet || spec.pinned.get(family).is_some_and(|pinned| own != Some(pinned))
 }
 
-/// The subnet of an internal Service.
+/// Returns the subnet of an internal Service, or a refusal if the virtual network does not have it.
 pub(super) fn subnet<'a>(context: &PlanContext<'a>, spec: &ServiceSpec) -> Result<&'a Subnet, ServiceRefusal> {
     let settings = context.settings;
     let (field, name) = match &spec.subnet {
@@ -143,15 +145,15 @@ pub(super) fn has_ranges(subnet: &Subnet) -> bool {
     !subnet.ranges().is_empty()
 }
 
-/// What a new front end takes over from the ones it replaces.
+/// Properties that a new frontend inherits from the frontends that it replaces.
 #[derive(Debug, Default)]
 pub(super) struct InheritedFrontend {
-    /// Zones of the last one; `None`: nothing was replaced, and the region decides.
+    /// Zones of the last replaced frontend; `None` if no frontend is replaced, so that the region's zones apply.
     pub(super) zones: Option<Option<Vec<String>>>,
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// A new front end. `is_free`: whether no front end has that address.
+/// Returns a new frontend. `is_free` returns `true` if no frontend has an address.
 pub(super) fn new(
     context: &PlanContext<'_>,
     spec: &ServiceSpec,

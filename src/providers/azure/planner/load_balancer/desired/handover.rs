@@ -1,8 +1,8 @@
-//! Front ends that a Service gives up while others use them: another front end takes over the address and the others. Pure.
+//! Transfer of a replaced frontend's other users to a frontend with the same address. Pure.
 //!
-//! In: load balancers that are being changed, and which front ends are replaced there ([`FrontendAssignment`]). Out: the same, with whatever of
-//! others referred to such a front end referring to the one that has its address from now on. All of it is one write.
-//! Upstream changes the front end in place: the others have the new address then, and get theirs back one by one.
+//! In: load balancers that are being changed, and the replaced frontends ([`FrontendAssignment`]). Out: the same load balancers, on which
+//! each reference of another user to a replaced frontend leads to the frontend that has its address from now on. All of it is one write.
+//! Upstream changes the frontend in place: the other users get the new address, and then their old addresses back one by one.
 
 use super::{
     context::{KnownServices, NameOwners, PlanContext},
@@ -19,7 +19,7 @@ use crate::providers::azure::{
     planner::load_balancer::naming,
 };
 
-/// Hands over every frontend that is replaced on `draft`, the one at `place`. `requests`: owners of the rules that follow their Services.
+/// Redirects the other users of each replaced frontend of the draft. `requests` owns the rules that move with their Services.
 pub(super) fn hand_over(
     context: &PlanContext<'_>,
     (place, draft): (DraftIdx, &mut LoadBalancerDraft<'_>),
@@ -53,13 +53,13 @@ fn foreign_uses(draft: &LoadBalancerDraft<'_>, id: &str, requests: &NameOwners) 
     uses.filter(|user| !user.is_rule() || requests.of_rule(&user.name).is_none()).collect()
 }
 
-/// The id of the new front end that gets the address anyway.
+/// Returns the id of the frontend with this address that the plan adds to the load balancer in any case.
 fn added_frontend_with(seating: &FrontendAssignment, place: DraftIdx, address: &FrontendAddress) -> Option<String> {
     let mut new = seating.added.iter().filter(|(at, _)| *at == place).map(|(_, part)| part);
     new.find(|part| frontends::frontend_address(part).as_ref() == Some(address))?.id.clone()
 }
 
-/// Adds a front end for the address. It is the own one of the first Service among the users, so that it goes with that Service.
+/// Adds a frontend for the address. Its name makes the first Service among the users its owner, so that it is removed with that Service.
 fn add_frontend(
     context: &PlanContext<'_>,
     draft: &mut LoadBalancerDraft<'_>,
@@ -85,7 +85,7 @@ fn add_frontend(
     id
 }
 
-/// The name of a front end that is no Service's own.
+/// Returns the name of a frontend that no Service owns.
 fn unowned_name(seat: &FrontendAddress) -> String {
     match seat {
         FrontendAddress::Public(id) => naming::unowned_frontend(last(id)),
@@ -93,7 +93,7 @@ fn unowned_name(seat: &FrontendAddress) -> String {
     }
 }
 
-/// Whether a front end was made to keep an address for whatever of others needs it.
+/// Returns `true` if the frontend was created to keep an address for users other than its former owner.
 pub(super) fn is_unowned(part: &FrontendIpConfiguration) -> bool {
     frontends::frontend_address(part).is_some_and(|address| part.name.as_deref() == Some(unowned_name(&address).as_str()))
 }
@@ -102,7 +102,7 @@ fn last(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or_default()
 }
 
-/// What a front end is, without what ARM alone tells of it.
+/// Returns the properties of a frontend without the fields that only ARM sets.
 pub(super) fn with_address(former: &FrontendIpConfigurationProperties) -> FrontendIpConfigurationProperties {
     let is_private = former.private_ip_address.is_some() && former.public_ip_address.is_none();
     FrontendIpConfigurationProperties {
@@ -116,7 +116,7 @@ pub(super) fn with_address(former: &FrontendIpConfigurationProperties) -> Fronte
     }
 }
 
-/// Whatever of others refers to the front end `from` refers to `to` from now on.
+/// Changes each reference of another user to the frontend `from` into a reference to `to`.
 fn redirect_references(draft: &mut LoadBalancerDraft<'_>, from: &str, to: &str, requests: &NameOwners) {
     let change = |id: &mut Option<String>| {
         if id.as_deref().is_some_and(|id| spelling::same_id(id, from)) {

@@ -1,10 +1,11 @@
-//! How many rules the network interfaces of Nodes carry, over all load balancers that they are behind. Pure.
+//! Number of rules on the network interfaces of Nodes, over all load balancers that the Nodes are behind. Pure.
 //!
-//! In: load balancers, and for each request what it adds. Out: counts by the external name of load balancers, and the requests without room:
-//! they are refused if the limit is configured or Azure has enforced it in this process, else the one that crosses it gets an event.
-//! Each Node behind a load balancer is behind its internal twin, too, so that its interface carries the rules of both. Rules of pools that
-//! Services have for themselves reach those Nodes alone that have endpoints, and are not counted; nor are those that a Node carries only
-//! while it stands in for an entry without Nodes.
+//! In: load balancers, and the rules that each request adds. Out: counts by the external name of load balancers, and the requests without
+//! room. They are refused if the limit is configured or Azure has enforced it in this process. Otherwise, the request that crosses the
+//! limit gets an event.
+//! A Node behind a load balancer is also behind the internal one of the same name, so its interface has the rules of both. Rules of pools
+//! that belong to single Services are not counted, because they reach only Nodes with endpoints. Rules that a Node has only while it
+//! replaces the Nodes of an entry without Nodes are not counted either.
 //! Upstream: "Azure subscription and service limits, quotas, and constraints", Load Balancer: "Rules per NIC (across all IPs on a NIC)".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,19 +23,19 @@ use super::{
 };
 use crate::providers::azure::model::network::{ArmLoadBalancer, LoadBalancingRule};
 
-/// Whether all Nodes behind the load balancer carry the rule.
+/// Returns `true` if all Nodes behind the load balancer have the rule.
 fn is_carried(rule: &LoadBalancingRule, settings: &LoadBalancerSettings) -> bool {
     let pool = rule.properties.as_ref().and_then(|properties| properties.backend_address_pool.as_ref());
     let key = rules::reference_key(pool);
     settings.shares_pool(key.rsplit('/').next().unwrap_or_default())
 }
 
-/// Rules of a load balancer that all Nodes behind it carry.
+/// Counts the rules of a load balancer that all Nodes behind it have.
 fn carried(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> usize {
     draft::rules(document).iter().filter(|rule| is_carried(rule, settings)).count()
 }
 
-/// Rules at each interface behind these load balancers, by external name as the first of them has it.
+/// Counts the rules at each interface behind these load balancers, by external name. The first load balancer determines its letter case.
 pub fn interface_rules<'a>(
     load_balancers: impl Iterator<Item = &'a ArmLoadBalancer>,
     settings: &LoadBalancerSettings,
@@ -48,10 +49,10 @@ pub fn interface_rules<'a>(
     found.into_values().collect()
 }
 
-/// Refuses the requests that add rules to interfaces without room for them, in order of precedence, if the limit applies. Otherwise, they get
-/// an event.
+/// Refuses the requests that add rules to interfaces without room for them, in order of precedence, if the limit applies. Otherwise, these
+/// requests get an event.
 ///
-/// `wanted` is by the draft's position. Rules that were there before are no request's fault.
+/// The desired rules have the index of their draft. Rules that existed before are attributed to no request.
 pub(super) fn report_crowded(
     context: &PlanContext<'_>,
     owners: &NameOwners,
@@ -77,7 +78,7 @@ pub(super) fn report_crowded(
         let existing = places.iter().flat_map(|place| drafts[*place].rules_before());
         let added = added_rules(owners, desired, existing, |rule| is_carried(rule, context.settings));
         let left = without_room(&added, count, most);
-        // With those who have room.
+        // Number of rules including those of the requests that have room.
         let had = count.saturating_sub(left.iter().map(|request| added[request]).sum());
         for request in left {
             let name = &drafts[places[0]].external_name;
@@ -121,7 +122,7 @@ fn warning(load_balancer: &str, (count, most): (usize, usize), settings: &LoadBa
     )
 }
 
-/// Returns the number of rules that each request adds, of those that count.
+/// Returns the number of rules that each request adds to `before`, counting only the rules for which `is_counted` is `true`.
 pub(super) fn added_rules<'r>(
     owners: &NameOwners,
     wanted: impl IntoIterator<Item = &'r (RequestIdx, RulesAndProbes)>,
@@ -138,7 +139,8 @@ pub(super) fn added_rules<'r>(
     added
 }
 
-/// Those who have no room, when there are `count` rules with all of them. `added`: how many more each has, in order of precedence.
+/// Returns the requests without room. `count` is the number of rules with all requests, and `added` the number that each request adds, in
+/// order of precedence.
 pub(super) fn without_room(added: &BTreeMap<RequestIdx, usize>, count: usize, most: usize) -> BTreeSet<RequestIdx> {
     let mut room = (most + added.values().sum::<usize>()).saturating_sub(count);
     let mut left = BTreeSet::new();
@@ -169,7 +171,7 @@ mod tests {
         ServiceSpec { ports: (1..=count).map(|port| samples::port(Protocol::Udp, port, 30_000 + port)).collect(), ..spec }
     }
 
-    /// Also where more rules than that were there before.
+    /// Includes interfaces that had more rules than the limit before, too.
     #[test]
     fn a_limit_that_azure_has_enforced_is_kept() {
         let limit = InterfaceRuleLimit { count: 300, is_configured: false };

@@ -1,7 +1,7 @@
 //! Load balancers that would lose their last frontend and are not deleted: Azure refuses such a write. Pure.
 //!
-//! In: load balancers as they were and will be. Out: one former frontend kept on each of them, or refusals of Services that would take the
-//! last frontend along to another load balancer. A load balancer remains when its backend pools are preconfigured, or when it has
+//! In: load balancers as they were and will be. Out: one former frontend that is kept on each of them, or refusals of Services that would
+//! move the last frontend to another load balancer. A load balancer remains if its backend pools are preconfigured, or if it has
 //! another name than the configured ones and a pool of another program. Upstream writes nothing to an empty preconfigured load balancer.
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ fn is_preconfigured(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) ->
     if draft.internal { internal } else { external }
 }
 
-/// The reason of a change that removes a frontend.
+/// Returns the reason of a change that removes a frontend.
 pub(super) fn removal_reason(frontend: &FrontendIpConfiguration) -> String {
     format!("remove front end {}", frontend.name.as_deref().unwrap_or_default())
 }
@@ -39,7 +39,7 @@ type RetainedFrontends = Vec<(RequestIdx, RetainedFrontend)>;
 
 /// Keeps a frontend on each load balancer that must not lose its last one.
 ///
-/// Returns these frontends, each with the Service that does not need it anymore, and the Services that cannot leave.
+/// Returns these frontends, each with the request that does not need it anymore, and refusals of the requests that cannot move away.
 pub(super) fn keep(
     context: &PlanContext<'_>,
     drafts: &mut [LoadBalancerDraft<'_>],
@@ -71,8 +71,10 @@ pub(super) fn keep(
     (retained, refused)
 }
 
-/// Returns the addresses that other load balancers will have, if the one at `place` needs one of its former frontends: it would have none,
-/// or its first one comes from another load balancer, which may wait for this one in turn.
+/// Returns the addresses that other load balancers will have; `None` if this load balancer needs none of its former frontends.
+///
+/// A load balancer that is not deleted and keeps no frontend needs a former one in two cases: it would have no frontend at all, or it takes
+/// an address from another load balancer, which may wait for this one in turn.
 fn addresses_elsewhere(
     context: &PlanContext<'_>,
     drafts: &[LoadBalancerDraft<'_>],
@@ -115,7 +117,7 @@ fn refusal(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> ServiceR
     ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message }
 }
 
-/// Relocations that would take away the last frontend of a load balancer that remains: one of each such load balancer.
+/// Returns the relocations that would remove the last frontend of a load balancer that remains: one for each such load balancer.
 pub(super) fn held_relocations<'t>(
     context: &PlanContext<'_>,
     drafts: &[LoadBalancerDraft<'_>],
@@ -133,7 +135,7 @@ pub(super) fn held_relocations<'t>(
     held.collect()
 }
 
-/// Refuses the Services that would move with a held relocation.
+/// Returns refusals of the Services that would move with a blocked relocation.
 pub(super) fn refused_movers(
     context: &PlanContext<'_>,
     drafts: &[LoadBalancerDraft<'_>],
@@ -169,7 +171,7 @@ fn is_disposable(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bo
             .all(|pool| pool.name.as_deref().is_some_and(|name| context.settings.shares_pool(name)))
 }
 
-/// Returns `true` if there is a pool that is neither the cluster's nor that of a rule.
+/// Returns `true` if the load balancer has a pool that is neither the cluster's nor used by a rule.
 fn has_foreign_pool(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
     let used: BTreeSet<ResourceId> = draft.rules().iter().filter_map(pool_of).collect();
     let mut names = draft::pools(&draft.after).iter().filter_map(|pool| pool.name.as_deref());

@@ -1,10 +1,10 @@
-//! All load balancers at once, brought to what Services ask for. Pure.
+//! Plan of all load balancers at once. Pure.
 //!
-//! In: what there is, the asks, the Services that are only context, the public IP of each Service. Out: a [`LoadBalancerPlan`], documents to
-//! write and an answer for each ask. A Service that cannot have what it asks for changes nothing, and the others are planned as if it
-//! had not asked; so planning is repeated without it until everybody who is left fits.
-//! Moving between load balancers (internal or external, the mode of basic ones, another name) is nothing special: parts are wanted
-//! on one document and unwanted on the others. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileLoadBalancer`.
+//! In: the observed state, the requests, the Services that are only context, the public IP of each Service. Out: a [`LoadBalancerPlan`]
+//! with the documents to write and a result for each request. A refused Service changes nothing, and the others are planned as if it were
+//! not requested. Planning therefore repeats without the refused requests until all remaining requests fit.
+//! A move between load balancers (internal or external, the mode of basic ones, another name) is not a special case: the parts are desired
+//! in one document and not in the others. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileLoadBalancer`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,12 +39,12 @@ use crate::providers::azure::{
     },
 };
 
-/// What is to be sent for a load balancer.
+/// Write or deletion of a load balancer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LoadBalancerWrite {
-    /// The whole document.
+    /// Write of the complete document.
     Put(Box<ArmLoadBalancer>),
-    /// It goes; its pools must have no members from scale sets then.
+    /// Deletion. At that time, its pools must have no members from scale sets.
     Delete,
 }
 
@@ -58,34 +58,35 @@ impl LoadBalancerWrite {
     }
 }
 
-/// One load balancer that changes.
+/// Change of one load balancer, with its position in the order of writes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadBalancerChange {
     pub id: ResourceId,
     pub write: LoadBalancerWrite,
-    /// What changes in it, one line each.
+    /// Changes in the document, one line each.
     pub reasons: Vec<String>,
-    /// When: those of one wave can be written at once, after those of lower ones.
+    /// Position in the order of writes: changes of one wave can be written at the same time, after those of lower waves.
     pub wave: u8,
 }
 
-/// The wave of what gives addresses back and takes none.
+/// Wave of the changes that only release addresses.
 const RETURNS: u8 = 0;
 
-/// What planning comes to.
+/// Changes of all load balancers, and the result of each request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoadBalancerPlan {
-    /// Load balancers to write, in an order in which no address is taken before it is given back.
+    /// Load balancers to write, ordered so that each address is released before another load balancer takes it.
     pub changes: Vec<LoadBalancerChange>,
-    /// Whether these are only the first part, which gives back or moves addresses that something else depends on: what is left is planned
-    /// when they are written.
+    /// Whether the changes are only the first part of the plan.
+    ///
+    /// The first part releases or moves addresses that other changes depend on. The rest is planned after the writes of the first part.
     pub is_interim: bool,
-    /// The answer to each ask.
+    /// Placement or refusal of each request.
     pub services: BTreeMap<ServiceIdentity, Result<ServicePlacement, ServiceRefusal>>,
 }
 
 impl LoadBalancerPlan {
-    /// Public IPs that front ends refer to when all is written, with the id of the front end.
+    /// Returns the public IPs that frontends refer to after all writes, each with the id of its frontend.
     pub fn frontends_of_public_ips(&self, observed: &ObservedNetwork) -> BTreeMap<ResourceId, String> {
         let changed: BTreeSet<String> = self.changes.iter().map(|change| change.id.key()).collect();
         let written = |document: &&ArmLoadBalancer| {
@@ -101,7 +102,7 @@ impl LoadBalancerPlan {
     }
 }
 
-/// Plans the load balancers. The order of `requests` and of `others` does not matter. On its own result it plans nothing.
+/// Plans the load balancers. The order of `requests` and of `others` has no effect. A plan on the result of the writes has no changes.
 pub fn plan_load_balancers(
     observed: &ObservedNetwork,
     requests: &[ServiceRequest],
@@ -128,7 +129,8 @@ pub fn plan_load_balancers(
     }
 }
 
-/// Who has a front end comes first, then who is likely to own its public IP, then the rest; each by name.
+/// Orders the requests: first Services that have a frontend, then Services that probably own their public IP, then the others, each by
+/// name.
 fn by_precedence<'a>(context: &PlanContext<'_>, requests: &'a [ServiceRequest]) -> Vec<&'a ServiceRequest> {
     let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));
     let names = context.observed.load_balancers.iter().flat_map(draft::frontends).filter_map(|part| part.name.as_deref());
@@ -143,7 +145,8 @@ fn by_precedence<'a>(context: &PlanContext<'_>, requests: &'a [ServiceRequest]) 
     ranked.into_iter().map(|(_, request)| request).collect()
 }
 
-/// Whether no pinned address makes the Service a guest, or the public IP is named after it.
+/// Returns `true` if the Service is not a guest in any family: its public IP has its generated name or, without a public IP, it pins no
+/// address.
 fn is_primary(context: &PlanContext<'_>, spec: &ServiceSpec) -> bool {
     let own = naming::public_ip(&context.settings.cluster, &spec.identity, None, IpFamily::V4, false);
     spec.families.iter().all(|family| match context.public_ip(&spec.identity, *family) {
@@ -185,8 +188,10 @@ fn assemble_plan(
     LoadBalancerPlan { changes: documents, is_interim, services }
 }
 
-/// Who takes an address that another load balancer gives back is written after that one. Those that take addresses of each other give
-/// them back first, and that is all then. `former`: addresses that the Services have according to their status.
+/// Returns the changes in the order of their waves, and `true` if they are only the first part of the plan.
+///
+/// A load balancer that takes an address from another one is written after it. If load balancers take addresses from each other, the plan
+/// only releases these addresses. `former` are the addresses in the status of the Services.
 fn changes<'a>(
     context: &PlanContext<'_>,
     mut drafts: Vec<LoadBalancerDraft<'a>>,
@@ -217,14 +222,15 @@ fn changes<'a>(
     (changed, is_postponed)
 }
 
-/// Whether Azure will choose a private address for the front end: perhaps one that has just been given back for another load balancer.
+/// Returns `true` if Azure chooses a private address for the new frontend. Azure may choose one that was just released for another load
+/// balancer.
 fn is_newly_dynamic(draft: &LoadBalancerDraft<'_>, part: &FrontendIpConfiguration) -> bool {
     let is_known =
         || draft.frontends_before().iter().any(|known| part.name.as_deref().is_some_and(|name| known.name_is(name)));
     frontends::frontend_address(part).is_none() && !is_known()
 }
 
-/// The change without the front ends for which Azure will choose an address; `None`: nothing else changes.
+/// Returns the change without the frontends for which Azure chooses an address; `None` if nothing else changes.
 fn without_newly_dynamic(
     context: &PlanContext<'_>,
     mut draft: LoadBalancerDraft<'_>,
@@ -252,12 +258,12 @@ fn without_newly_dynamic(
     })
 }
 
-/// Ids in lower case of the front ends that `is_meant` holds of.
+/// Returns the ids, in lower case, of the frontends that satisfy the predicate.
 fn frontend_ids(draft: &LoadBalancerDraft<'_>, is_meant: impl Fn(&FrontendIpConfiguration) -> bool) -> BTreeSet<String> {
     draft.frontends().iter().filter(|part| is_meant(part)).map(|part| draft.frontend_id(part).to_ascii_lowercase()).collect()
 }
 
-/// Takes front ends with these ids and the rules behind them out of what will be.
+/// Removes the frontends with these ids, and the rules behind them, from the desired document.
 fn leave_out(draft: &mut LoadBalancerDraft<'_>, ids: &BTreeSet<String>) {
     draft.remove_frontends(ids);
     let is_behind = |rule: &LoadBalancingRule| ids.contains(&rules::frontend_key(rule));
@@ -265,8 +271,9 @@ fn leave_out(draft: &mut LoadBalancerDraft<'_>, ids: &BTreeSet<String>) {
     properties.load_balancing_rules.iter_mut().for_each(|parts| parts.retain(|rule| !is_behind(rule)));
 }
 
-/// The load balancers of a circle, without what others of it take, and without what they take themselves. One that would have no frontend
-/// then keeps them for now; if all would, one is deleted and created again.
+/// Returns the first writes of load balancers that take addresses from each other: these writes release addresses and take none.
+///
+/// A load balancer that would have no frontend is not written yet. If all would have none, one of them is deleted and created again.
 fn returns(
     context: &PlanContext<'_>,
     drafts: Vec<LoadBalancerDraft<'_>>,

@@ -1,15 +1,15 @@
-//! Brings the rules or probes of a load balancer to what Services want, leaving everybody else's as they are. Pure.
+//! Merge of the rules or probes that Services need into those of a load balancer, where parts of other owners remain unchanged. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::providers::azure::model::network::{LoadBalancingRule, Probe};
 
-/// A part of a load balancer with a name.
+/// Part of a load balancer with a name.
 pub(super) trait LoadBalancerPart: Clone {
-    /// What it is called in reasons.
+    /// Name of the kind in reasons.
     const KIND: &'static str;
     fn name(&self) -> &str;
-    /// Takes over what identifies it in ARM.
+    /// Copies the ARM id of `from`.
     fn take_id(&mut self, from: &Self);
 }
 
@@ -28,20 +28,20 @@ macro_rules! parts {
 }
 parts!(LoadBalancingRule = "rule", Probe = "probe");
 
-/// How parts of one kind are merged.
+/// Desired parts of one kind, and the predicates that decide about existing ones.
 pub(super) struct PartMerge<'a, T> {
-    /// What Services want, in order.
+    /// Parts that Services need, in order.
     pub(super) wanted: &'a [&'a T],
-    /// Whether a part with this name is for the Services to decide about.
+    /// Predicate that is `true` for the name of a part that the Services decide about.
     pub(super) is_owned: &'a dyn Fn(&str) -> bool,
-    /// Whether a part that nobody wants has to stay.
+    /// Predicate that is `true` for a part that must remain although no Service needs it.
     pub(super) is_needed: &'a dyn Fn(&T) -> bool,
-    /// Whether two parts with the same name are the same.
+    /// Predicate that is `true` for two equal parts with the same name.
     pub(super) is_same: fn(&T, &T) -> bool,
 }
 
 impl<T: LoadBalancerPart> PartMerge<'_, T> {
-    /// Returns `true` if [`Self::apply`] would change the parts of a load balancer, which copies them.
+    /// Returns `true` if [`Self::apply`] would change the parts. Mutable access to the parts can copy the whole document.
     pub(super) fn is_change(&self, existing: &[T]) -> bool {
         let mut missing: BTreeMap<String, &T> = BTreeMap::new();
         for part in self.wanted {
@@ -58,7 +58,7 @@ impl<T: LoadBalancerPart> PartMerge<'_, T> {
         (self.is_owned)(part.name()) && !(self.is_needed)(part)
     }
 
-    /// Replaces parts that differ where they are, drops those that nobody wants, and appends the missing ones.
+    /// Replaces different parts in place, drops parts that no Service needs anymore, and appends missing parts.
     pub(super) fn apply(&self, existing: &mut Option<Vec<T>>, reasons: &mut Vec<String>) {
         let mut missing: BTreeMap<String, (usize, &T)> = BTreeMap::new();
         for (place, part) in self.wanted.iter().enumerate() {

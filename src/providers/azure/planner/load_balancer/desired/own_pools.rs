@@ -1,8 +1,8 @@
-//! Back-end pools that Services have for themselves, among several load balancers: who cannot have one, and which go. Pure.
+//! Backend pools that belong to single Services, where there are several load balancers: refusals and removals. Pure.
 //!
-//! In: load balancers with the rules as they are to be, and the Services that ask. Out: refusals, and pools removed in the write that takes the last
-//! rule away from them. A pool is a Service's own only if it has the name that is made of the Service's, and every rule that leads to it is
-//! that Service's. Upstream: `pkg/provider/azure_local_services.go`; other than there, a pool goes with its rules.
+//! In: load balancers with their desired rules, and the requests. Out: refusals, and pools that are removed in the write that removes their
+//! last rule. A pool belongs to a Service only if its name is derived from the Service's name, and every rule that leads to it is that
+//! Service's. Upstream: `pkg/provider/azure_local_services.go`; unlike upstream, a pool is removed together with its rules.
 
 use std::{
     cell::{LazyCell, OnceCell},
@@ -25,7 +25,7 @@ use crate::providers::azure::{
     },
 };
 
-/// Those who cannot have a pool of their own, and why. The name is the ownership, so that none is shared.
+/// Returns the requests that cannot have a pool of their own, with reasons. The name determines the owner, so no pool can be shared.
 pub(super) fn refusals(
     context: &PlanContext<'_>,
     requests: &[&ServiceRequest],
@@ -52,7 +52,7 @@ pub(super) fn refusals(
     refused
 }
 
-/// A pool of its own that no rule ever led to could not be told from a user's, and would stay.
+/// Returns `true` if the Service has rules. A pool without rules cannot be distinguished from a user's pool, and would never be removed.
 fn has_rules(spec: &ServiceSpec) -> bool {
     spec.rule_count() > 0
 }
@@ -62,7 +62,7 @@ fn refusal(problem: &str) -> ServiceRefusal {
     ServiceRefusal { field: "metadata.name".to_owned(), message }
 }
 
-/// `rules`: those that lead to the pool called `name`.
+/// Returns the reason why the Service cannot have the pool called `name`. `rules` returns the rules that lead to the pool.
 fn problem<'d>(
     context: &PlanContext<'_>,
     rules: impl FnOnce() -> &'d [&'d LoadBalancingRule],
@@ -84,7 +84,7 @@ fn is_rule_of(rule: &LoadBalancingRule, identity: &ServiceIdentity) -> bool {
     rule.name.as_deref().is_some_and(|name| naming::owns_rule(identity, name))
 }
 
-/// Returns the names of the pools that the Services on each load balancer need, in order, those that all share first.
+/// Returns the names of the pools that the Services on each load balancer need, in order. Pools that all Services share come first.
 pub(super) fn needed(
     context: &PlanContext<'_>,
     requests: &[&ServiceRequest],
@@ -105,7 +105,7 @@ fn rules_before<'a>(draft: &LoadBalancerDraft<'a>) -> RulesByPool<'a> {
     draft.before.map(RulesByPool::of).unwrap_or_default()
 }
 
-/// Names of the pools that requests have or had for themselves.
+/// Names of the pools that belong or belonged to single requested Services.
 pub(super) struct RequestedPools<'r> {
     requests: &'r [&'r ServiceRequest],
     by_name: OnceCell<HashMap<String, Vec<&'r ServiceIdentity>>>,
@@ -116,7 +116,7 @@ impl<'r> RequestedPools<'r> {
         Self { requests, by_name: OnceCell::new() }
     }
 
-    /// Returns the requests whose pool would be called `name`.
+    /// Returns the requested Services whose own pool would be called `name`.
     fn called(&self, name: &str) -> impl Iterator<Item = &'r ServiceIdentity> {
         let named =
             |identity: &'r ServiceIdentity| IpFamily::ALL.map(|family| (naming::own_pool(identity, family), identity));
@@ -131,7 +131,7 @@ impl<'r> RequestedPools<'r> {
     }
 }
 
-/// Removes pools of those who ask that they do not need here any more and nobody else uses. Rules are as they will be.
+/// Removes pools of the requested Services that are not needed here anymore and have no other user. The draft has the desired rules.
 pub(super) fn remove(
     context: &PlanContext<'_>,
     draft: &mut LoadBalancerDraft<'_>,

@@ -1,8 +1,8 @@
-//! Parts of Azure's documents that carry the cluster's marks and belong to no Service that exists. Pure.
+//! Parts of Azure's documents that are tagged or named for the cluster and belong to no existing Service. Pure.
 //!
-//! In: the documents, every Service of the cluster whatever its type, and addresses of Nodes. Out: an [`OwnerlessPart`] each. Whose a part is
-//! the planner's own rules say: tags of public IPs and private link services, names of everything else. The manager plans for Services that
-//! exist, so it never touches these parts.
+//! In: the documents, every Service of the cluster of any type, and addresses of Nodes. Out: an [`OwnerlessPart`] each. The rules of the
+//! planner decide about ownership: tags of public IPs and private link services, and names of all other parts. The manager plans only for
+//! existing Services, so it never changes these parts.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -27,16 +27,16 @@ use crate::providers::azure::model::{
     spelling,
 };
 
-/// A part without an owner.
+/// Part of the cluster that no existing Service owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerlessPart {
     pub kind: OwnerlessKind,
     pub id: String,
-    /// The Services that it names; none of them exists.
+    /// Services that the part names. None of them exists.
     pub services: Vec<String>,
 }
 
-/// What it is, in the order in which it can be removed: what uses another part comes before that part.
+/// Kind of a part, in the order in which parts can be removed: a part comes before the parts that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnerlessKind {
     PrivateLinkService,
@@ -49,19 +49,19 @@ pub enum OwnerlessKind {
     PublicIp,
 }
 
-/// What decides.
+/// Documents, Services and settings that decide about ownership.
 pub struct OwnershipInput<'a> {
     pub observed: &'a ObservedNetwork,
-    /// Those of the load balancers that are the cluster's.
+    /// Load balancers that belong to the cluster.
     pub managed: Vec<&'a ArmLoadBalancer>,
-    /// Every Service of the cluster.
+    /// Every Service of the cluster, of any type.
     pub services: &'a [ServiceIdentity],
-    /// Where Nodes and Services can be reached.
+    /// Addresses at which Nodes and Services can be reached.
     pub addresses: &'a BTreeSet<IpAddr>,
     pub settings: &'a LoadBalancerSettings,
 }
 
-/// Everything that belongs to nobody, in the order in which it can be removed.
+/// Returns all parts without an owner, in the order in which they can be removed.
 pub fn ownerless(input: &OwnershipInput<'_>) -> Vec<OwnerlessPart> {
     let owners = NameOwners::new(input.services.iter().map(|service| (service, ())));
     let balancers = input.managed.iter().flat_map(|document| of_load_balancer(document, &owners, input));
@@ -109,15 +109,16 @@ fn of_load_balancer(document: &ArmLoadBalancer, owners: &NameOwners<()>, input: 
     rules.chain(probes).chain(frontends).chain(pools).chain(balancer).collect()
 }
 
-/// Whether it is one of the cluster's by its name and has no front end, so that nothing can be reached through it. Basic load balancers are
-/// called after any set of machines: of these, only those of the cluster's own name count.
+/// Returns `true` if the load balancer is the cluster's by its name and has no frontend, so that no traffic can pass through it.
+///
+/// Basic load balancers can be called after any scale set or availability set. Of these, only those with the cluster's own name count.
 fn is_empty(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool {
     let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
     let is_own = [settings.cluster.as_str(), settings.primary_name()].iter().any(|own| spelling::same_name(own, external));
     (is_own || settings.has_entry(external)) && draft::frontends(document).is_empty() && draft::rules(document).is_empty()
 }
 
-/// Whether something uses the front end that is not of a Service that is gone: rules of Services that exist, and of others.
+/// Returns `true` if the frontend has a user other than the rules of missing Services, for example a rule of an existing Service.
 fn has_other_users(document: &ArmLoadBalancer, owners: &NameOwners<()>, frontend: &str) -> bool {
     let end = format!("/frontendipconfigurations/{}", frontend.to_ascii_lowercase());
     let uses = draft::frontend_uses(document);
@@ -125,7 +126,9 @@ fn has_other_users(document: &ArmLoadBalancer, owners: &NameOwners<()>, frontend
     users.any(|user| !user.is_rule() || !is_orphaned(&user.name, owners))
 }
 
-/// Among several load balancers, Services have pools for themselves. A name proves no ownership, so one that a rule leads to is left out.
+/// Returns the unused pools of single Services that do not exist. Only where there are several load balancers do Services own pools.
+///
+/// A name does not prove ownership, so pools that a rule leads to are omitted.
 fn unused_pools(document: &ArmLoadBalancer, services: &[ServiceIdentity], settings: &LoadBalancerSettings) -> Vec<String> {
     if !settings.has_entries() {
         return Vec::new();
@@ -142,7 +145,7 @@ fn unused_pools(document: &ArmLoadBalancer, services: &[ServiceIdentity], settin
     names.filter(|name| !settings.shares_pool(name) && !own.contains(&name.to_lowercase()) && !is_used(name)).collect()
 }
 
-/// Rules that lead only to addresses that nothing of the cluster has.
+/// Returns the rules that lead only to addresses that no part of the cluster has.
 fn security_rules_of_nobody(input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> Vec<OwnerlessPart> {
     let observed = input.observed;
     let Some(group) = &observed.security_group else { return Vec::new() };
@@ -158,7 +161,10 @@ fn security_rules_of_nobody(input: &OwnershipInput<'_>, owners: &NameOwners<()>)
     stale.map(|(name, _)| unnamed_part(OwnerlessKind::SecurityRule, &id.child("securityRules", &name))).collect()
 }
 
-/// Private link services whose owner does not exist. One in front of a frontend of a Service that exists carries its traffic, whatever its tag says.
+/// Returns the private link services whose owner does not exist.
+///
+/// A private link service in front of a frontend of an existing Service carries the traffic of that Service. It is omitted, whatever its
+/// tag contains.
 fn private_links(input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> Vec<OwnerlessPart> {
     let is_used = |link: &PrivateLinkService| {
         let mut names = link.frontends().filter_map(|id| id.rsplit('/').next());
@@ -175,13 +181,13 @@ fn private_links(input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> Vec<Own
     clusters.filter_map(part).collect()
 }
 
-/// Returns `true` if the public IP lists only Services that do not exist, and serves no other one.
+/// Returns `true` if the public IP lists only Services that do not exist, and serves no existing Service.
 fn is_of_nobody(pip: &PublicIpAddress, input: &OwnershipInput<'_>, owners: &NameOwners<()>) -> bool {
     let listed = public_ips::services_of_clusters(pip, &input.settings.cluster);
     !listed.is_empty() && !listed.iter().any(|key| exists(input.services, key)) && !has_rules(pip, input.observed, owners)
 }
 
-/// Returns `true` if a rule of a Service uses the frontend of the public IP, whose tag may have no room for the Service.
+/// Returns `true` if a rule of a Service uses the frontend of the public IP. The tag of the public IP may have no room for that Service.
 fn has_rules(pip: &PublicIpAddress, observed: &ObservedNetwork, owners: &NameOwners<()>) -> bool {
     let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
     let Some(frontend) = reference.and_then(SubResource::resource_id) else { return false };

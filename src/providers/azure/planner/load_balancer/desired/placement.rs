@@ -1,7 +1,7 @@
-//! Which load balancers the controller looks at, and on which basic one a Service belongs; of standard ones, `targets` tells. Pure.
+//! Load balancers that planning may change, and the basic load balancer of a Service. `targets` assigns Standard ones. Pure.
 //!
-//! In: what there is, and a Service. Out: drafts; the name of a load balancer, or a refusal.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancer`, and `azure_loadbalancer_repo.go`; other than there,
+//! In: the observed state, and a Service. Out: drafts; the name of a load balancer, or a refusal.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancer`, and `azure_loadbalancer_repo.go`; unlike upstream,
 //! `loadBalancerName` is a managed name, and parts of a Service are found on any load balancer of the group.
 
 use std::collections::BTreeSet;
@@ -29,41 +29,43 @@ use crate::providers::azure::{
 
 const AUTO: &str = "__auto__";
 
-/// A load balancer's name, empty when ARM sent none.
+/// Returns the name of a load balancer, which is empty if ARM sent none.
 fn name(document: &ArmLoadBalancer) -> &str {
     document.name.as_deref().unwrap_or_default()
 }
 
-/// The id of the load balancer called `name`.
+/// Returns the id that belongs to a load balancer called `name`.
 pub(super) fn id(context: &PlanContext<'_>, name: &str) -> ResourceId {
     context.settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name])
 }
 
-/// Whether a load balancer with this name is the controller's to delete.
+/// Returns `true` if the controller may delete a load balancer with this name.
 fn is_ours(settings: &LoadBalancerSettings, name: &str) -> bool {
     settings.manages(naming::split_load_balancer(name).0)
 }
 
-/// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
+/// Returns `true` if a basic load balancer remains from before the cluster switched to Standard ones. The controller deletes it.
 pub(super) fn is_leftover(settings: &LoadBalancerSettings, document: &ArmLoadBalancer) -> bool {
     settings.sku == LoadBalancerSku::Standard && document.is_basic() && is_ours(settings, name(document))
 }
 
-/// Whether the load balancer uses the public IP.
+/// Returns `true` if the load balancer uses the public IP.
 pub(super) fn uses(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
     let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
     let user = reference.and_then(|reference| reference.id.as_deref()).unwrap_or_default().to_ascii_lowercase();
     document.id.as_deref().is_some_and(|id| user.starts_with(&format!("{}/", id.to_ascii_lowercase())))
 }
 
-/// Whether the public IP would lose its address with the load balancer: Azure takes a dynamic one back when nothing uses it.
+/// Returns `true` if the public IP would lose its address with the load balancer: Azure releases a dynamic address that has no user.
 pub(super) fn lends_address(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
     let method = pip.properties.as_ref().and_then(|properties| properties.public_ip_allocation_method.as_deref());
     spelling::is_word(method, "Dynamic") && uses(document, pip)
 }
 
-/// The load balancers that planning may change: managed ones, and those on which names show parts of a Service: of those who ask, and of
-/// all when load balancers may have had another name. `known`: all Services.
+/// Returns the load balancers that planning may change: managed ones, and those on which names show parts of a Service.
+///
+/// Basic load balancers are selected by the parts of the requested Services. Standard load balancers may have had another name before, so
+/// they are selected by the parts of all Services.
 pub(super) fn drafts<'a, T: Copy>(
     context: &PlanContext<'a>,
     owners: &NameOwners,
@@ -98,13 +100,13 @@ fn existing<'a>(context: &PlanContext<'a>, document: &'a ArmLoadBalancer) -> Loa
     }
 }
 
-/// The id of a load balancer that there is.
+/// Returns the id of an existing load balancer. An id that ARM does not send, or that is not valid, is derived from the name.
 pub(super) fn document_id(context: &PlanContext<'_>, document: &ArmLoadBalancer) -> ResourceId {
     let own = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
     own.unwrap_or_else(|| id(context, name(document)))
 }
 
-/// A load balancer that there is not yet.
+/// Creates the draft of a load balancer that does not exist yet.
 pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool) -> LoadBalancerDraft<'a> {
     let settings = context.settings;
     let name = naming::load_balancer(external, internal);
@@ -131,7 +133,8 @@ pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool)
     }
 }
 
-/// The external name of the basic load balancer on which the Service belongs. `current`: of the one of its kind on which it is.
+/// Returns the external name of the basic load balancer for the Service. `current` is the external name of the load balancer of the same
+/// kind that has the Service now.
 pub(super) fn basic_name(
     context: &PlanContext<'_>,
     spec: &ServiceSpec,
@@ -170,7 +173,7 @@ fn named(context: &PlanContext<'_>, mode: &str) -> Result<String, ServiceRefusal
     })
 }
 
-/// The candidate that does not exist yet, else the one with the fewest rules; the first of several.
+/// Returns the first candidate that does not exist yet, or else the first with the fewest rules.
 fn with_room(
     context: &PlanContext<'_>,
     spec: &ServiceSpec,

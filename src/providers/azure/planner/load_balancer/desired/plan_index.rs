@@ -1,4 +1,4 @@
-//! Observed documents by id, address and owning Service, so that no step of a plan walks all of them for each Service. Pure.
+//! Observed documents by id, address and owning Service, so that no step of a plan iterates over all of them for each Service. Pure.
 //!
 //! In: [`ObservedNetwork`]. Out: [`PlanIndex`], which the steps of one plan share. Each part is built when it is first needed, in one pass
 //! over the documents, so that a plan pays only for the lookups that it makes.
@@ -23,7 +23,7 @@ use crate::providers::azure::{
     planner::load_balancer::{naming, observed::ObservedNetwork, spec::ServiceIdentity},
 };
 
-/// Position of a frontend or rule: that of its load balancer in ARM's order, and its own there.
+/// Position of a frontend or rule: the position of its load balancer in ARM's order, and its own position there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PartPosition {
     pub(super) load_balancer: usize,
@@ -36,25 +36,25 @@ pub struct IndexTables {
     public_ips_by_id: OnceLock<HashMap<String, usize>>,
     public_ips_by_address: OnceLock<HashMap<IpAddr, Vec<usize>>>,
     public_ips_by_service: OnceLock<HashMap<String, Vec<usize>>>,
-    /// Sorted by name as spelled, since the prefix of a frontend's owner is compared so.
+    /// Pairs that are sorted by name in its original letter case, because the prefix of a frontend's owner is compared with case.
     frontends_by_name: OnceLock<Vec<(String, PartPosition)>>,
     frontends_by_address: OnceLock<HashMap<FrontendAddress, Vec<PartPosition>>>,
     frontends_by_id: OnceLock<HashMap<String, PartPosition>>,
     uses_by_frontend: OnceLock<HashMap<String, Vec<FrontendUse>>>,
-    /// Sorted by name.
+    /// Pairs that are sorted by name in lower case.
     rules_by_name: OnceLock<Vec<(String, PartPosition)>>,
 }
 
 /// Index of the observed documents. Positions are those of [`ObservedNetwork`].
 pub struct PlanIndex<'a> {
     observed: &'a ObservedNetwork,
-    /// Whether lookups walk the documents: for a single Service that is cheaper than a part of the index.
+    /// Whether lookups iterate over the documents: for a single Service, that is cheaper than building a table.
     is_of_one_service: bool,
     tables: Arc<IndexTables>,
 }
 
 impl<'a> PlanIndex<'a> {
-    /// Creates an index without any part.
+    /// Creates an index of which no table is built yet.
     pub fn new(observed: &'a ObservedNetwork) -> Self {
         Self::with_tables(observed, Arc::default())
     }
@@ -119,7 +119,7 @@ impl<'a> PlanIndex<'a> {
         Some((document, draft::frontends(document).get(at.part)?))
     }
 
-    /// Returns the frontends whose names make them the Service's own.
+    /// Returns the frontends that belong to the Service by their names.
     pub(super) fn frontends_of(&self, service: &ServiceIdentity) -> Vec<PartPosition> {
         let name = |frontend: &FrontendIpConfiguration| frontend.name.clone().unwrap_or_default();
         let all = || positions(self.observed, draft::frontends);
@@ -159,13 +159,13 @@ impl<'a> PlanIndex<'a> {
         self.frontend(*position).map(|(_, frontend)| frontend)
     }
 
-    /// Returns what uses the frontend with this id.
+    /// Returns the users of the frontend with this id.
     pub(super) fn uses_of(&self, id: &ResourceId) -> &[FrontendUse] {
         let build = || self.observed.load_balancers.iter().flat_map(draft::uses_by_frontend).collect();
         self.tables.uses_by_frontend.get_or_init(build).get(&id.key()).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the rules whose names make them the Service's own, ordered by name.
+    /// Returns the rules that belong to the Service by their names, ordered by name.
     pub(super) fn rules_of(&self, service: &ServiceIdentity) -> impl Iterator<Item = &'a LoadBalancingRule> {
         let named = |(position, rule): (_, &LoadBalancingRule)| Some((rule.name.as_ref()?.to_ascii_lowercase(), position));
         let build = || sorted(positions(self.observed, draft::rules).filter_map(named));
@@ -237,7 +237,8 @@ mod tests {
         serde_json::from_value(json!({"id": id, "tags": tags, "properties": {"ipAddress": address}})).unwrap()
     }
 
-    /// Frontends of three Services on two external load balancers and an internal one, of which one is shared and one has no address yet.
+    /// Returns the documents of three Services on two external load balancers and an internal one. One frontend is shared, and one has no
+    /// address yet.
     fn cluster() -> ObservedNetwork {
         let name = |service: &str, end: &str| format!("{}{end}", service_identity(service).name_prefix);
         let public = |name: String, ip: &str| json!({"name": name, "id": network(&format!("x/{name}")), "properties": {"publicIPAddress": {"id": public_ip(ip).as_str()}}});

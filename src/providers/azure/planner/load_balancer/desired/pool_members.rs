@@ -1,8 +1,8 @@
-//! Which nodes belong into the cluster's back-end pools, and what has to list them. Pure.
+//! Nodes of the cluster's backend pools, and the documents that list them. Pure.
 //!
-//! In: nodes as [`PoolNode`]s, pools and the machines' documents. Out: changed documents. [`node_ip`] is for pools that list addresses;
-//! [`node_ip_configuration`] for pools that network interfaces list.
-//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`. Other than there, one predicate decides for joining and for leaving.
+//! In: nodes as [`PoolNode`]s, pools and the documents of virtual machines. Out: changed documents. [`node_ip`] is for pools that list
+//! addresses; [`node_ip_configuration`] for pools that network interfaces list.
+//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`. Difference: one predicate decides for joining and for leaving.
 
 pub mod node_ip;
 pub mod node_ip_configuration;
@@ -13,36 +13,36 @@ use crate::providers::azure::{
     config::BackendPoolType, planner::load_balancer::settings::LoadBalancerSettings, planner::load_balancer::spec::IpFamily,
 };
 
-/// What pools need to know about one Node.
+/// Properties of one Node that decide about its membership in pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PoolNode {
     pub name: String,
-    /// Whether a control-plane label is on it.
+    /// Whether the Node has a control-plane label.
     pub control_plane: bool,
-    /// Whether `kubernetes.azure.com/managed` is `false` in any letter case, or its provider id is another cloud's.
+    /// Whether `kubernetes.azure.com/managed` is `false` in any letter case, or the provider ID is of another cloud.
     pub unmanaged: bool,
-    /// Whether its provider id is another cloud's. It joins no pool; where its address is a member, it stays.
+    /// Whether the provider ID is of another cloud. Such a Node joins no pool, but an existing member with its address remains.
     pub is_foreign: bool,
     /// Whether `node.kubernetes.io/exclude-from-external-load-balancers` is set, to any value but a spelling of `false`.
     pub excluded: bool,
     /// Whether `kubernetes.azure.com/resource-group` names another group than the cluster's.
     pub in_other_group: bool,
-    /// Whether its machine is in no uniform scale set.
+    /// Whether its virtual machine is in no uniform scale set.
     pub outside_uniform: bool,
     /// Addresses of type `InternalIP`, in order.
     pub addresses: Vec<IpAddr>,
-    /// Name of the scale set or availability set of its machine; only known where Nodes are placed on entries.
+    /// Name of the scale set or availability set of its virtual machine. Only set where Nodes are assigned to entries.
     pub vm_set: Option<String>,
-    /// Whether its machine, and so that set, cannot be told now.
+    /// Whether its virtual machine, and so `vm_set`, cannot be determined at the moment.
     pub is_unlocated: bool,
-    /// Whether the kubelet reports it ready. Nodes that are not join and stay; only stand-ins wait for it.
+    /// Whether the kubelet reports the Node ready. Membership does not depend on it, except that stand-ins wait until the Node is ready.
     pub is_ready: bool,
-    /// Those of its labels that some entry of the configuration looks at.
+    /// Labels that the selector of some entry uses.
     pub labels: BTreeMap<String, String>,
 }
 
 impl PoolNode {
-    /// Whether it shall be in the cluster's pools.
+    /// Returns `true` if the Node must be in the cluster's pools.
     pub fn belongs(&self, settings: &LoadBalancerSettings) -> bool {
         let by_address = settings.pool_type == BackendPoolType::NodeIp;
         let keeps_control_plane_out = by_address || settings.exclude_control_plane;
@@ -51,7 +51,7 @@ impl PoolNode {
         !is_out && (by_address || !(self.in_other_group || is_of_no_kind))
     }
 
-    /// Its address in a pool of this family.
+    /// Returns the first address of the family, which is the Node's address in pools of that family.
     pub fn address(&self, family: IpFamily) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|address| IpFamily::of(*address) == family)
     }

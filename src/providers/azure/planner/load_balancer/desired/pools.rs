@@ -1,8 +1,8 @@
-//! Back-end pools of a load balancer: which there are. Pure.
+//! Backend pools that a load balancer needs. Pure.
 //!
-//! In: a load balancer and the Services on it. Out: a pool for each family they need; whom it lists is decided elsewhere. The cluster's
-//! pools are never removed, since they live as long as their load balancer; other clusters' and users' pools have names of their own. Where there
-//! are several load balancers, a Service with policy `Local` has pools for itself ([`own_pools`](super::own_pools)).
+//! In: a load balancer and the Services on it. Out: a pool for each IP family that they need; other modules decide about the members. The
+//! cluster's pools are never removed, because they exist as long as their load balancer. Pools of other clusters and users have other
+//! names. Where there are several load balancers, a Service with policy `Local` has pools of its own ([`own_pools`](super::own_pools)).
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
 
 use std::collections::{BTreeSet, HashMap};
@@ -22,12 +22,12 @@ use crate::providers::azure::{
     },
 };
 
-/// Name of the pool that the Service's rules of `family` send their traffic to.
+/// Returns the name of the pool that receives the traffic of the Service's rules of `family`.
 pub fn name(spec: &ServiceSpec, settings: &LoadBalancerSettings, family: IpFamily) -> String {
     if spec.own_pool { naming::own_pool(&spec.identity, family) } else { naming::pool(&settings.cluster, family) }
 }
 
-/// The pool of a load balancer with this name.
+/// Returns the id of the pool called `name` of a load balancer.
 pub(super) fn id(load_balancer: &ResourceId, name: &str) -> ResourceId {
     load_balancer.child("backendAddressPools", name)
 }
@@ -57,7 +57,7 @@ impl<'a> RulesByPool<'a> {
     }
 }
 
-/// Adds the pools with these names that are missing, and returns the names of those that it added. Names are equal in any letter case.
+/// Adds missing pools and returns the names of the added ones. Names are compared without case.
 pub(super) fn ensure_all<'n>(
     draft: &mut LoadBalancerDraft<'_>,
     names: impl IntoIterator<Item = &'n String>,

@@ -1,9 +1,9 @@
-//! Which Service may have a port of a frontend: ports of two Services, or of a Service and another resource, must not meet there. Pure.
+//! Conflicts on a frontend: a port cannot belong to two Services, or to a Service and another resource. Pure.
 //!
-//! In: the Services on the frontends of a load balancer, and the documents. Out: the Services that want a port which another one has. All ports
-//! of a Service count, those without a load balancing rule too: its addresses are published and its security rules open them. A Service with
-//! high-availability ports has every port of its frontend. A load balancing rule that exists precedes all else, then the owner of the
-//! frontend; of several guests that want a free port, the first gets it.
+//! In: the Services on the frontends of a load balancer, and the documents. Out: the Services that request a port of another holder. All
+//! ports of a Service count, also those without a load balancing rule, because its addresses are published and its security rules open
+//! these ports. A Service with high-availability ports has every port of its frontend. An existing load balancing rule has the highest
+//! precedence, then the owner of the frontend. Of several guests that request a free port, the first gets it.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `checkLoadBalancerResourcesConflicts`.
 
 use std::{
@@ -28,10 +28,10 @@ use crate::providers::azure::{
     },
 };
 
-/// A port of a frontend: its id, the protocol and the number, in lower case.
+/// Port of a frontend: the id of the frontend, the protocol and the number. Id and protocol are in lower case.
 type FrontendPort = (String, String, i64);
 
-/// Protocol and number that stand for all ports.
+/// Protocol and number that represent all ports.
 pub(super) const ALL_PORTS: (&str, i64) = ("all", 0);
 
 fn frontend_port(rule: &LoadBalancingRule) -> Option<FrontendPort> {
@@ -40,17 +40,17 @@ fn frontend_port(rule: &LoadBalancingRule) -> Option<FrontendPort> {
     Some((rules::frontend_key(rule), protocol, properties.frontend_port.unwrap_or_default()))
 }
 
-/// Returns the protocols of load balancing rules that meet a port of a Service.
+/// Returns the protocols of load balancing rules that conflict with a port of a Service.
 pub(super) fn protocol_names(protocol: Protocol) -> &'static [&'static str] {
     match protocol {
         Protocol::Tcp => &["tcp"],
         Protocol::Udp => &["udp"],
-        // Its security rules open the port for every protocol.
+        // The security rules of SCTP ports allow every protocol.
         Protocol::Sctp => &["all", "tcp", "udp"],
     }
 }
 
-/// Ports that a Service has on a frontend, each with whether it has a load balancing rule.
+/// Returns the ports that a Service has on a frontend. The `bool` is `true` for a port with a load balancing rule.
 fn claimed_ports(spec: &ServiceSpec, frontend: &str) -> Vec<(FrontendPort, bool)> {
     let claim = |protocol: &str, port: i64, has_rule| ((frontend.to_owned(), protocol.to_owned(), port), has_rule);
     if spec.ha_ports.is_some() {
@@ -63,7 +63,7 @@ fn claimed_ports(spec: &ServiceSpec, frontend: &str) -> Vec<(FrontendPort, bool)
     spec.ports.iter().flat_map(claims).collect()
 }
 
-/// A range of ports that inbound NAT holds.
+/// Range of ports that inbound NAT uses.
 struct NatPortRange<'a> {
     frontend: String,
     protocol: String,
@@ -92,13 +92,13 @@ fn overlaps(held: &NatPortRange<'_>, (frontend, protocol, port): &FrontendPort) 
     held.frontend == *frontend && (held.protocol == "all" || held.protocol == *protocol) && held.ports.contains(port)
 }
 
-/// The Service or resource that has a port.
+/// Service or resource that has a port.
 struct PortHolder {
-    /// `None`: not one of the requests.
+    /// Request of the holder; `None` if no request is for the holder.
     request: Option<RequestIdx>,
-    /// Name of the load balancing rule, or the Service.
+    /// Name of the load balancing rule, or of the Service.
     name: String,
-    /// Not a rule of another program or user: upstream compares such a rule with the same protocol and port only.
+    /// Whether the holder is a Service. Upstream compares a rule of another program or user only with the same protocol and port.
     is_service: bool,
 }
 
@@ -111,7 +111,7 @@ impl PortHolder {
 type PortTable = BTreeMap<FrontendPort, PortHolder>;
 type HeldPort<'t> = (&'t FrontendPort, &'t PortHolder);
 
-/// Returns what stands in the way of a claim that is not of another's rule.
+/// Returns the port of another holder that conflicts with the claim of `request`.
 fn conflict<'t>(table: &'t PortTable, claim: &FrontendPort, request: RequestIdx) -> Option<HeldPort<'t>> {
     let is_others = |(_, holder): &HeldPort<'_>| holder.request != Some(request);
     if (claim.1.as_str(), claim.2) == ALL_PORTS {
@@ -123,7 +123,7 @@ fn conflict<'t>(table: &'t PortTable, claim: &FrontendPort, request: RequestIdx)
     same.or_else(|| table.get_key_value(&all).filter(|entry| is_others(entry) && entry.1.is_service))
 }
 
-/// A Service on a frontend of a load balancer.
+/// Service on a frontend of a load balancer.
 pub(super) struct FrontendService<'s> {
     pub(super) request: RequestIdx,
     pub(super) spec: &'s ServiceSpec,
@@ -131,7 +131,7 @@ pub(super) struct FrontendService<'s> {
     pub(super) frontend: String,
 }
 
-/// One port that a Service wants.
+/// Port that a Service requests on its frontend.
 struct PortClaim<'s> {
     service: &'s FrontendService<'s>,
     port: FrontendPort,
@@ -140,29 +140,29 @@ struct PortClaim<'s> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClaimPrecedence {
-    /// Its load balancing rule exists.
+    /// Claim whose load balancing rule exists.
     HasRule,
-    /// The frontend is the Service's own: a guest without a rule cannot keep it from a port.
+    /// Claim of the owner of the frontend. A guest without a rule cannot block it.
     OwnsFrontend,
-    /// It needs no rule, and the Service has the address already.
+    /// Claim that needs no rule, of a Service that already has the address.
     HasAddress,
     New,
 }
 
-/// What decides about the ports of one load balancer.
+/// Documents and owners that decide about the ports of one load balancer.
 pub(super) struct PortConflicts<'w, 'a> {
     pub(super) context: &'w PlanContext<'a>,
     pub(super) draft: &'w LoadBalancerDraft<'a>,
     /// Owners of rules among the requests.
     pub(super) owners: &'w NameOwners,
     pub(super) known: &'w KnownServices<'w>,
-    /// Ports of Services that are not requested.
+    /// Ports without a rule, of Services that are not requested.
     pub(super) unruled: &'w UnruledPorts<'w>,
 }
 
 impl PortConflicts<'_, '_> {
-    /// Returns the Services of `services`, which are in the order of precedence, that want a port which another one has. The draft has the
-    /// rules that exist.
+    /// Returns refusals of the Services that request a port of another holder. `services` is in order of precedence, and the draft has the
+    /// existing rules.
     pub(super) fn refusals(&self, services: &[FrontendService<'_>]) -> Vec<(RequestIdx, ServiceRefusal)> {
         let (mut table, rules) = self.existing_rules();
         let are_addresses_needed = services.iter().any(|service| has_unruled(service.spec));
@@ -174,7 +174,7 @@ impl PortConflicts<'_, '_> {
         let mut decide = |table: &mut PortTable, precedence: ClaimPrecedence| {
             for PortClaim { service, port, .. } in claims.iter().filter(|claim| claim.precedence == precedence) {
                 let request = service.request;
-                // Two rules that exist side by side stay.
+                // Two existing rules that overlap are both kept.
                 let conflict =
                     conflict(table, port, request).filter(|(key, _)| precedence != ClaimPrecedence::HasRule || *key == port);
                 let by_nat =
@@ -196,7 +196,7 @@ impl PortConflicts<'_, '_> {
         refused
     }
 
-    /// Returns the ports of rules that are not the requests', and those of requests.
+    /// Returns the ports of rules that belong to no request, and the ports of rules of requests.
     fn existing_rules(&self) -> (PortTable, BTreeSet<(FrontendPort, RequestIdx)>) {
         let (mut table, mut own) = (PortTable::new(), BTreeSet::new());
         for rule in self.draft.rules() {
@@ -217,7 +217,7 @@ impl PortConflicts<'_, '_> {
     }
 }
 
-/// Returns the ports that a Service wants. `address`: that of its frontend.
+/// Returns the ports that a Service requests. `address` is the address of its frontend.
 fn claims<'s>(
     service: &'s FrontendService<'s>,
     rules: &BTreeSet<(FrontendPort, RequestIdx)>,

@@ -1,11 +1,11 @@
-//! Private link services, planned for the front ends that there will be. Pure. Upstream: `pkg/provider/azure_privatelinkservice.go`.
+//! Private link services for the planned frontends. Pure. Upstream: `pkg/provider/azure_privatelinkservice.go`.
 //!
-//! In: what there is, the requests, and what becomes of load balancers. Out: a [`PrivateLinkPlan`]. A private link service belongs to
-//! its front end by the front end's id, to a cluster and a Service by tags; nothing else is remembered of it.
+//! In: the observed network, the requests, and the planned changes of load balancers. Out: a [`PrivateLinkPlan`]. A private link service
+//! refers to its frontend by id, and to its cluster and its Service by tags. The program stores nothing else about it.
 //!
-//! Azure lets no front end go while a private link service leads to it: those go before the load balancer is written, with their
-//! connections. The others are written when it has been. One that stops sending the proxy header is written first, too: until then its
-//! Service's new health probe would meet the header.
+//! Azure does not delete a frontend while a private link service is attached to it. Such private link services are deleted, with their
+//! connections, before the load balancer is written. The others are written after it. A private link service that stops sending the proxy
+//! header is also written first: until then, the new health probe of its Service would fail on the header.
 
 mod context;
 mod deletions;
@@ -33,7 +33,7 @@ use crate::providers::azure::{
     planner::load_balancer::spec::ServiceIdentity,
 };
 
-/// Plans. Who is refused gets nothing, and has to be left out of the next try.
+/// Plans the private link services. A refused Service gets no change, and the caller must omit it from the next attempt.
 pub fn plan_private_links(input: &PrivateLinkInput<'_>) -> (PrivateLinkPlan, PrivateLinkRefusals) {
     let asks = input.requests.iter().filter_map(ensured_spec).any(|spec| spec.private_link.is_some());
     if !asks && input.observed.private_links.services.is_empty() {
@@ -53,7 +53,10 @@ pub fn plan_private_links(input: &PrivateLinkInput<'_>) -> (PrivateLinkPlan, Pri
     (plan, refused)
 }
 
-/// Who asks for a private link service, by the front end that it leads to: ids in lower case, and as they are spelled.
+/// Returns the requests for private link services by frontend.
+///
+/// Keys are ids of frontends in lower case. Values are the ids in their original spelling, and the requests in the order of their
+/// Services.
 fn frontend_links<'a>(input: &PrivateLinkInput<'a>) -> BTreeMap<String, (&'a str, Vec<LinkRequest<'a>>)> {
     let mut links: BTreeMap<String, (&'a str, Vec<LinkRequest<'a>>)> = BTreeMap::new();
     for spec in input.requests.iter().filter_map(ensured_spec) {
@@ -66,7 +69,7 @@ fn frontend_links<'a>(input: &PrivateLinkInput<'a>) -> BTreeMap<String, (&'a str
     links
 }
 
-/// One write of each subnet, for all who need it.
+/// Returns one change for each subnet, with all Services that need it.
 fn subnets(writes: &[PrivateLinkChange]) -> Vec<SubnetPolicyChange> {
     let mut services: BTreeMap<&ResourceId, BTreeSet<&ServiceIdentity>> = BTreeMap::new();
     for change in writes {
@@ -82,7 +85,8 @@ fn subnets(writes: &[PrivateLinkChange]) -> Vec<SubnetPolicyChange> {
     services.into_iter().map(change).collect()
 }
 
-/// Private link services of Services that ask for none any more: to delete them would cut off whoever is connected.
+/// Returns notices about private link services that their Services no longer request. The plan keeps them, because a deletion would cut
+/// existing connections.
 fn left_behind(
     input: &PrivateLinkInput<'_>,
     deletions: &[PrivateLinkDeletion],

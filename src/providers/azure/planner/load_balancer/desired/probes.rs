@@ -1,4 +1,4 @@
-//! Health probes: which a Service needs, and when two are the same. Pure.
+//! Health probes that a Service needs, and a comparison of probes. Pure.
 //!
 //! In: a [`ServiceSpec`]. Out: ARM's documents. Upstream: `pkg/provider/azure_loadbalancer_healthprobe.go`.
 
@@ -13,7 +13,7 @@ use crate::providers::azure::{
     },
 };
 
-/// The probe of a rule called `rule`; `None`: it has none.
+/// Returns the probe of a rule called `rule`; `None` if the rule has no probe.
 pub(super) fn of_rule(
     spec: &ServiceSpec,
     wanted: &PortProbe,
@@ -32,7 +32,7 @@ pub(super) fn of_rule(
     }
 }
 
-/// The name of the rule of a port, and of its own probe.
+/// Returns the name of the rule of a port. The port's own probe has the same name.
 pub(super) fn rule_name(spec: &ServiceSpec, protocol: Protocol, port: i32, family: IpFamily) -> String {
     let subnet = spec.subnet.as_deref().filter(|_| spec.internal);
     naming::rule(&spec.identity, subnet, protocol, port, family, spec.is_dual_stack())
@@ -62,7 +62,7 @@ fn shared(settings: &LoadBalancerSettings) -> Probe {
     document(naming::SHARED_PROBE.to_owned(), &probe)
 }
 
-/// Whether ARM's probe is as wanted, in the fields that the controller decides about. The name is equal already.
+/// Returns `true` if ARM's probe is as desired in the fields that the controller sets. The caller has compared the names.
 pub(super) fn is_same(existing: &Probe, wanted: &Probe) -> bool {
     let key = |probe: &Probe| {
         let properties = probe.properties.clone().unwrap_or_default();
@@ -77,7 +77,7 @@ pub(super) fn is_same(existing: &Probe, wanted: &Probe) -> bool {
     key(existing) == key(wanted)
 }
 
-/// Names of the probes that rules refer to, in lower case.
+/// Returns the names of the probes that rules refer to, in lower case.
 pub(super) fn probe_references<'r>(rules: impl IntoIterator<Item = &'r LoadBalancingRule>) -> BTreeSet<String> {
     let references = rules.into_iter().filter_map(|rule| rule.properties.as_ref()?.probe.as_ref()?.id.as_deref());
     references.filter_map(|id| id.rsplit('/').next()).map(str::to_ascii_lowercase).collect()

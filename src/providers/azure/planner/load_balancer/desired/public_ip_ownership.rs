@@ -1,4 +1,4 @@
-//! Whose a public IP is, as its tags tell. Pure.
+//! Ownership of a public IP, according to its tags. Pure.
 //!
 //! In: a public IP as ARM sent it. Out: the Services it lists, and whether this cluster may tag and delete it.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `serviceOwnsPublicIP`, `getServiceFromPIPServiceTags`.
@@ -10,26 +10,26 @@ use crate::providers::azure::{
     planner::load_balancer::spec::IpFamily,
 };
 
-/// The Services that use a public IP: the key that is written, then the one of old versions.
+/// Keys of the tag with the Services that use a public IP: the key that is written, then the key of old versions.
 pub(super) const SERVICES_TAG_KEYS: [&str; 2] = ["k8s-azure-service", "service"];
 pub(super) const CLUSTER_TAG_KEYS: [&str; 2] = ["k8s-azure-cluster-name", "kubernetes-cluster-name"];
-/// The Service that has set the DNS label.
+/// Keys of the tag with the Service that set the DNS label.
 pub(super) const DNS_TAG_KEYS: [&str; 2] = ["k8s-azure-dns-label-service", "kubernetes-dns-label-service"];
 
 /// Key of the tag with the namespaces whose Services may pick a public IP. Operators set it.
 pub(super) const ALLOWED_NAMESPACES_TAG_KEYS: [&str; 2] = ["k8s-azure-allowed-namespaces", "k8s-azure-allowed-namespaces"];
 
-/// Who made a public IP, so who may tag and delete it.
+/// Creator of a public IP. Only the creator may tag and delete it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PublicIpOwner {
-    /// A user: it lists no Service.
+    /// A user. The public IP lists no Service.
     User,
     Cluster,
-    /// A cluster of another name. Services that select it are added to its list, and nothing else is done to it.
+    /// A cluster of another name. Services that select the public IP are added to its list, and nothing else of it is changed.
     OtherCluster,
 }
 
-/// The value under the first of `keys` that has one, in any letter case.
+/// Returns the value of the first of `keys` that has one. Keys are compared without case.
 pub(super) fn tag<'a>(tags: Option<&'a Tags>, keys: [&str; 2]) -> Option<&'a str> {
     let tags = tags?;
     let value = |key: &str| {
@@ -39,18 +39,18 @@ pub(super) fn tag<'a>(tags: Option<&'a Tags>, keys: [&str; 2]) -> Option<&'a str
     keys.into_iter().find_map(value)
 }
 
-/// The Services that a public IP lists, in order.
+/// Returns the Services that a public IP lists, in order.
 pub(super) fn services(pip: &PublicIpAddress) -> Vec<&str> {
     let list = tag(pip.tags.as_ref(), SERVICES_TAG_KEYS).unwrap_or_default();
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
 }
 
-/// Where the list of a public IP has the Service.
+/// Returns the index of the Service in the list of a public IP.
 pub(super) fn position(pip: &PublicIpAddress, service: &str) -> Option<usize> {
     services(pip).iter().position(|name| spelling::same_name(name, service))
 }
 
-/// Who made it, seen from the cluster of this name.
+/// Returns the creator of the public IP from the view of the cluster called `cluster`.
 pub(super) fn owner(pip: &PublicIpAddress, cluster: &str) -> PublicIpOwner {
     match (services(pip).is_empty(), tag(pip.tags.as_ref(), CLUSTER_TAG_KEYS)) {
         (true, _) => PublicIpOwner::User,
@@ -59,18 +59,18 @@ pub(super) fn owner(pip: &PublicIpAddress, cluster: &str) -> PublicIpOwner {
     }
 }
 
-/// The Service that has set the DNS label.
+/// Returns the Service that set the DNS label.
 pub(super) fn dns_owner(pip: &PublicIpAddress) -> Option<&str> {
     tag(pip.tags.as_ref(), DNS_TAG_KEYS).filter(|name| !name.is_empty())
 }
 
-/// The family; IPv4 when ARM does not tell.
+/// Returns the IP family, which is IPv4 if ARM sends none.
 pub(super) fn family(pip: &PublicIpAddress) -> IpFamily {
     let version = pip.properties.as_ref().and_then(|properties| properties.public_ip_address_version.as_deref());
     if spelling::is_word(version, "IPv6") { IpFamily::V6 } else { IpFamily::V4 }
 }
 
-/// The address, when it has one.
+/// Returns the address; `None` if the public IP has no valid one.
 pub fn address(pip: &PublicIpAddress) -> Option<IpAddr> {
     pip.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
 }

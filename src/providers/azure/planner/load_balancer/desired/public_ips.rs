@@ -1,10 +1,10 @@
-//! Public IPs: which each Service shall have, what their documents have to become, and which can go. Pure.
+//! Plan of the public IPs: the public IP of each Service, the documents to write, and the public IPs to delete. Pure.
 //!
-//! In: the documents, the asks, the other Services of the cluster and the settings. Out: a [`PublicIpPlan`]. Public IPs are written before
-//! the load balancer that refers to them, and deleted after the one that does no more.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcilePublicIPs`. Other than there: both families are looked at whatever the
-//! Service has now; a Service leaves the list of a public IP that it has moved away from; each document is written in its own group;
-//! nothing is deleted that another Service still selects.
+//! In: the documents, the requests, the other Services of the cluster and the settings. Out: a [`PublicIpPlan`]. Public IPs are written
+//! before the load balancer that refers to them, and deleted after the load balancer no longer refers to them.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcilePublicIPs`. Differences: the plan covers both families, whatever families the
+//! Service has now. A Service leaves the list of a public IP that it no longer uses. Each document is written in its own resource group. A
+//! public IP that another Service still selects is not deleted.
 
 mod causes;
 mod claims;
@@ -31,8 +31,9 @@ use crate::providers::azure::{
     planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings, spec::ServiceSpec},
 };
 
-/// Brings the public IPs to what the asks want. `others`: the cluster's other Services, which are not touched, but whose public IPs are
-/// not taken away from them.
+/// Plans the public IPs of `requests`.
+///
+/// `others` are the other Services of the cluster. They are not changed, and their public IPs are not deleted.
 pub fn plan_public_ips(
     observed: &ObservedNetwork,
     requests: &[ServiceRequest],
@@ -62,7 +63,8 @@ pub fn plan_public_ips(
     outcome
 }
 
-/// Writes public IPs that Azure has left half made as they are, which finishes them. Upstream: `azure_loadbalancer_repo.go`.
+/// Plans a write of each public IP in `half_made` without a change: the write makes ARM complete it. Upstream:
+/// `azure_loadbalancer_repo.go`.
 pub fn finish_half_made(observed: &ObservedNetwork, half_made: &BTreeSet<ResourceId>) -> Vec<PublicIpChange> {
     if half_made.is_empty() {
         return Vec::new();
@@ -80,17 +82,19 @@ pub fn finish_half_made(observed: &ObservedNetwork, half_made: &BTreeSet<Resourc
     changes.collect()
 }
 
-/// The Services that a public IP lists that this cluster made; none when another one or a user did.
+/// Returns the Services that a public IP of this cluster lists; none if another cluster or a user created it.
 pub fn services_of_clusters<'a>(pip: &'a PublicIpAddress, cluster: &str) -> Vec<&'a str> {
     if ownership::owner(pip, cluster) == PublicIpOwner::Cluster { ownership::services(pip) } else { Vec::new() }
 }
 
-/// The cluster that a public IP which lists Services says that it is of.
+/// Returns the cluster in the tags of a public IP; `None` if it has no such tag or lists no Services.
 pub fn cluster_of(pip: &PublicIpAddress) -> Option<&str> {
     ownership::tag(pip.tags.as_ref(), ownership::CLUSTER_TAG_KEYS).filter(|_| !ownership::services(pip).is_empty())
 }
 
-/// Addresses of this cluster's public IPs that list the Service: at them it is or was reached, whatever its status says.
+/// Returns the addresses of this cluster's public IPs that list the Service.
+///
+/// Clients can or could reach the Service at these addresses, whatever its status contains.
 pub fn public_ip_addresses_of(index: &PlanIndex<'_>, service: &str, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
     let is_clusters = |pip: &&PublicIpAddress| ownership::owner(pip, &settings.cluster) == PublicIpOwner::Cluster;
     index.public_ips_listing(service).into_iter().filter(is_clusters).filter_map(ownership::address).collect()

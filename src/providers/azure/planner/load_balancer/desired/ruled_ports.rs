@@ -1,7 +1,8 @@
 //! Ports that load balancing rules lead to Services. Pure.
 //!
-//! In: the load balancers and the Services of the cluster. Out: the security rules of a Service, at each address without the ports that a load
-//! balancing rule leads to another one there. A guest that opened such a port earlier would expose the other Service to its own sources.
+//! In: the load balancers and the Services of the cluster. Out: the security rules of a Service. At each address, they omit the ports that
+//! a load balancing rule leads to another Service. Otherwise, a guest that opened such a port earlier would expose the other Service to
+//! its own sources.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,7 +61,7 @@ impl<'a> RuledPorts<'a> {
         Self { by_address }
     }
 
-    /// Leaves out ports that lead to others at a destination. Destinations with the same ports remain together.
+    /// Returns `rules` without the ports that lead to other Services at a destination. Destinations with the same ports remain together.
     pub fn restrict(&self, mut rules: ServiceRules) -> Vec<ServiceRules> {
         let mut shared: BTreeMap<PortsByProtocol, BTreeSet<IpAddr>> = BTreeMap::new();
         for (address, holders) in rules.destinations.iter().filter_map(|address| self.by_address.get_key_value(address)) {

@@ -1,8 +1,8 @@
-//! Load balancing rules: which a Service needs, and when two are the same. Pure.
+//! Load balancing rules that a Service needs, and a comparison of rules. Pure.
 //!
-//! In: a [`ServiceSpec`] and the front ends it got. Out: ARM's documents, rules with the probes they refer to.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getExpectedLBRules`; other than there, a rule for all ports whose TCP reset
-//! changed is noticed.
+//! In: a [`ServiceSpec`] and the frontends that are assigned to it. Out: ARM's documents, rules with the probes they refer to.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getExpectedLBRules`; unlike upstream, a rule for all ports whose TCP reset
+//! changed is detected.
 
 use super::{pools, probes};
 use crate::providers::azure::{
@@ -18,7 +18,7 @@ use crate::providers::azure::{
     },
 };
 
-/// What a Service needs on a load balancer for one of its families.
+/// Rules and probes of a Service on a load balancer, for one of its IP families.
 #[derive(Debug, Default)]
 pub(super) struct RulesAndProbes {
     /// Rules, in the order of the ports.
@@ -26,7 +26,7 @@ pub(super) struct RulesAndProbes {
     pub(super) probes: Vec<Probe>,
 }
 
-/// Rules and probes of the Service behind the front end with the id `frontend`.
+/// Returns the rules and probes of the Service behind the frontend with the id `frontend`.
 pub(super) fn rules_and_probes(
     spec: &ServiceSpec,
     family: IpFamily,
@@ -75,7 +75,7 @@ impl RuleBuilder<'_> {
         self.settings.sku == LoadBalancerSku::Standard
     }
 
-    /// IPv6 rules of internal load balancers cannot float.
+    /// Returns `true` if rules can have a floating IP. IPv6 rules of internal load balancers cannot.
     fn can_float(&self) -> bool {
         !(self.spec.internal && self.family == IpFamily::V6)
     }
@@ -122,18 +122,19 @@ impl RuleBuilder<'_> {
     }
 }
 
-/// Returns the id in lower case of the frontend of a rule; empty: it has none.
+/// Returns the id of the frontend of a rule in lower case. The text is empty if the rule has none.
 pub(super) fn frontend_key(rule: &LoadBalancingRule) -> String {
     reference_key(rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref()))
 }
 
-/// A rule's reference in lower case; empty when it has none.
+/// Returns the id of a reference in lower case. The text is empty if there is none.
 pub(super) fn reference_key(reference: Option<&SubResource>) -> String {
     reference.and_then(|reference| reference.id.as_deref()).unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Whether ARM's rule is as wanted, in the fields that the controller decides about. The name is equal already. What ARM leaves out
-/// has its default; an idle timeout that ARM does not tell is not compared.
+/// Returns `true` if ARM's rule is as desired in the fields that the controller sets. The caller has compared the names.
+///
+/// A field that ARM omits has its default. An idle timeout that ARM omits is not compared.
 pub(super) fn is_same(existing: &LoadBalancingRule, wanted: &LoadBalancingRule) -> bool {
     let (Some(existing), Some(wanted)) = (&existing.properties, &wanted.properties) else { return false };
     let words = |rule: &LoadBalancingRuleProperties| {

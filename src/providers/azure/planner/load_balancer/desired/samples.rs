@@ -35,7 +35,7 @@ pub(crate) fn network(rest: &str) -> String {
     format!("/subscriptions/SUB/resourceGroups/RG/providers/Microsoft.Network/{rest}")
 }
 
-/// A private link service of which no annotation says more than that it be made.
+/// Returns the private link service of a Service that has no further annotation about it.
 pub(crate) fn plain_private_link(group: ResourceId) -> PrivateLinkSpec {
     PrivateLinkSpec {
         group,
@@ -80,7 +80,7 @@ pub(crate) fn port(protocol: Protocol, port: i32, node_port: i32) -> PortSpec {
     PortSpec { protocol, port, node_port, rule: true, probe }
 }
 
-/// `default/<name>`, external, TCP 80 and 443. `web` is the Service of the reference's examples.
+/// Returns the external Service `default/<name>` with TCP ports 80 and 443. `web` is the Service of the reference's examples.
 pub(crate) fn service(name: &str) -> ServiceSpec {
     let digits: u32 = name.bytes().fold(7, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let uid = if name == "web" {
@@ -92,7 +92,7 @@ pub(crate) fn service(name: &str) -> ServiceSpec {
     ServiceSpec { ports, ..bare(naming::identity("default", name, &uid), settings().group) }
 }
 
-/// An external Service of IPv4 without ports that asks for nothing particular; its public IPs are in `group`.
+/// Returns an external IPv4 Service with default settings and without ports. Its public IPs are in `group`.
 pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec {
     ServiceSpec {
         identity,
@@ -154,7 +154,7 @@ pub(crate) fn public_ip(name: &str) -> ResourceId {
     settings().group.resource("Microsoft.Network/publicIPAddresses", &[name])
 }
 
-/// The public IP that each Service would have by default.
+/// Returns the public IP that each external Service has by default.
 pub(crate) fn public_ips(specs: &[&ServiceSpec]) -> PublicIpAssignment {
     let of = |spec: &ServiceSpec, family: IpFamily| {
         let name = naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack());

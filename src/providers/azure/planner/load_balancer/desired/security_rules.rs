@@ -1,15 +1,20 @@
-//! Security rules: who may reach which ports of which Services, as rules of one security group.
+//! Security rules of one network security group: the sources that may reach ports of Services.
 //!
-//! In: the group as ARM sent it, the Services whose rules shall be put right, and all others of the cluster. Out: the group as it has
-//! to be, why, and an answer for each Service. What comes out is what doing the Services one after the other, in the order of their
-//! names, would reach. Services with the same sources and ports share a rule, so that a rule is nobody's and only its destinations
-//! belong to somebody. Upstream: `pkg/provider/securitygroup`, `pkg/provider/loadbalancer/accesscontrol.go`.
+//! In: the group as ARM sent it, the Services whose rules are reconciled, and all other Services of the cluster. Out: the desired group,
+//! the reasons for its changes, and a result for each Service. The outcome is the same as if the Services were reconciled one by one in
+//! the order of their names. Services with the same sources and ports share a rule, so no Service owns a rule: a Service owns only
+//! destinations in it. Upstream: `pkg/provider/securitygroup`, `pkg/provider/loadbalancer/accesscontrol.go`.
 //!
-//! A destination is taken out of a rule only if all this is so: the rule is managed (name and priority); no Service claims it there,
-//! nor a port of the rule for the same protocol and sources; and it is known to be this cluster's: the Service whose turn it is
-//! has or had a front end with the address, or only claims it and the rule is one that it made or opens no port but its own, or the
-//! address is a Node's, or the cluster had a Node with it that is gone. Where the group serves another virtual network too, a Node's
-//! address leaves only rules that open a NodePort of the Service. Whatever else stands in a rule may be another cluster's and stays.
+//! A destination is removed from a rule only if all of these conditions are met:
+//!
+//! - The rule is managed, by its name and priority.
+//! - No Service claims the destination in this rule. Ports of the rule that Services need there for the same protocol and sources remain
+//!   open.
+//! - The destination belongs to this cluster. Either the reconciled Service has or had a frontend with the address, or it only claims the
+//!   address and it created the rule or opens all ports of the rule. Or the address is that of a current or a former Node of the cluster.
+//!
+//! If the group also serves another virtual network, addresses of current Nodes are removed only from rules that open or deny a NodePort
+//! of the Service, and from rules that deny everything. All other destinations may belong to another cluster, so they remain.
 
 mod destination_claims;
 mod group;
@@ -37,25 +42,25 @@ use crate::providers::azure::{
     planner::tags,
 };
 
-/// What becomes of a security group.
+/// Planned change of a network security group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SecurityRulePlan {
-    /// The document to write; `None` when it is as it should be.
+    /// Document to write; `None` if the group needs no change.
     pub document: Option<NetworkSecurityGroup>,
-    /// What changes, for people.
+    /// Reasons for the changes, as text for people.
     pub reasons: Vec<String>,
-    /// Whether each asking Service has got its rules.
+    /// Result of each reconciled Service: its rules are in the group, or it is refused.
     pub services: BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>>,
-    /// For which of them something changes. None of them, although something changes: for Nodes, or for the group itself.
+    /// Services whose rules change. Empty if something changes only for Nodes or for the group itself.
     pub causes: BTreeSet<ServiceIdentity>,
 }
 
-/// Where those rules lead to that a destination may be taken out of.
+/// Returns the destination addresses of all managed rules.
 pub fn managed_destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
     listed_destinations([group]).into_values().flatten().collect()
 }
 
-/// The same for each rule of several groups.
+/// Returns the destination addresses of the managed rules of several groups, by the hash of the rule's name.
 pub fn listed_destinations<'a>(groups: impl IntoIterator<Item = &'a NetworkSecurityGroup>) -> ListedDestinations {
     let mut listed = ListedDestinations::new();
     for group in groups.into_iter().map(SecurityGroupDraft::new) {
@@ -66,8 +71,7 @@ pub fn listed_destinations<'a>(groups: impl IntoIterator<Item = &'a NetworkSecur
     listed
 }
 
-/// The rules of which destinations may be taken out, by name, with the addresses that each leads to. One that leads to anything else, such
-/// as a range, is left out.
+/// Returns the names and destination addresses of the managed rules. Rules with any other destination, such as a range, are omitted.
 pub fn managed_rules(group: &NetworkSecurityGroup) -> Vec<(String, BTreeSet<IpAddr>)> {
     let rules = group.properties.iter().flat_map(|properties| properties.security_rules.iter().flatten());
     let managed = rules.filter(|rule| rule::is_managed(rule)).filter_map(|rule| {
@@ -77,11 +81,11 @@ pub fn managed_rules(group: &NetworkSecurityGroup) -> Vec<(String, BTreeSet<IpAd
     managed.collect()
 }
 
-/// Plans the rules of `rules` in `group`.
+/// Plans the security rules of the Services `rules` in `group`. Nothing changes if `rules` is empty.
 ///
-/// `others`: every other Service of the cluster that has or may have rules; nothing of theirs is made, and nothing that they need
-/// is taken away. One whose rules may not be as its spec says is given as [`ServiceRules::unknown`]. A refused Service keeps what it had.
-/// Without `rules` nothing changes.
+/// `others`: every other Service of the cluster that has or may have rules. No rules are created for these Services, and the destinations
+/// that they need are kept. A Service whose existing rules may differ from its spec is a [`ServiceRules::unknown`]. A refused Service
+/// keeps its existing rules.
 pub fn plan_security_rules(
     group: &NetworkSecurityGroup,
     rules: &[ServiceRules],
@@ -117,8 +121,9 @@ pub fn plan_security_rules(
     SecurityRulePlan { document: (!reasons.is_empty()).then_some(document), reasons, services, causes }
 }
 
-/// Whether the group is on subnets of this virtual network and on nothing else. Interfaces that have it may be in another network, where
-/// the same addresses are other machines'.
+/// Returns `true` if the group is associated only with subnets of this virtual network.
+///
+/// Network interfaces with the group may be in another network, where other instances have the same addresses.
 fn serves_alone(group: &NetworkSecurityGroup, network: &ResourceId) -> bool {
     let Some(properties) = &group.properties else { return false };
     let subnets: Vec<_> = properties.subnets.iter().flatten().collect();
@@ -127,7 +132,7 @@ fn serves_alone(group: &NetworkSecurityGroup, network: &ResourceId) -> bool {
     !subnets.is_empty() && subnets.iter().all(is_here) && !has_interfaces
 }
 
-/// In the order of their names. Of two with the same name the one that goes is first.
+/// Returns the Services in the order of their names, each once. Of two Services with the same name, the deleted one comes first.
 fn by_name(rules: &[ServiceRules]) -> Vec<&ServiceRules> {
     let mut rules: Vec<_> = rules.iter().collect();
     rules.sort_by(|a, b| (&a.identity.key, a.wanted, &a.identity).cmp(&(&b.identity.key, b.wanted, &b.identity)));
@@ -135,8 +140,8 @@ fn by_name(rules: &[ServiceRules]) -> Vec<&ServiceRules> {
     rules
 }
 
-/// Lets everybody have a turn, and those that were refused another one as long as that helps somebody: what one Service gives up
-/// may be what another one needs.
+/// Applies the edits of each Service in order. Retries refused Services while a round accepts any, because one Service may release what
+/// another needs.
 fn apply_in_order(
     group: &mut SecurityGroupDraft,
     claims: &DestinationClaims<'_>,

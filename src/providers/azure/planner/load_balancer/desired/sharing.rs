@@ -1,7 +1,7 @@
-//! Which Services may share the frontend of a private address where namespaces are enforced. Pure.
+//! Refusals of Services that may not share the frontend of a private address, where namespaces are enforced. Pure.
 //!
-//! In: the Services on the frontends that there are. Out: those of another namespace to which the owner of the frontend has not agreed. For
-//! public IPs a tag decides (`public_ips`). Upstream has no such rule.
+//! In: the frontends that are assigned to Services. Out: the Services of another namespace to which the owner of the frontend has not
+//! agreed. For public IPs, a tag decides (`public_ips`). Upstream has no such rule.
 
 use super::{
     ServiceRequest,

@@ -1,6 +1,6 @@
-//! The addresses of a Service, from what there is. Pure.
+//! Addresses of a Service in the observed state. Pure.
 //!
-//! In: documents and a Service. Out: what `status.loadBalancer.ingress` lists, as addresses alone.
+//! In: documents and a Service. Out: the entries of `status.loadBalancer.ingress`, as plain addresses.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancerStatus`.
 
 use std::{
@@ -30,8 +30,8 @@ use crate::providers::azure::{
 };
 
 impl<'a> PlanIndex<'a> {
-    /// Returns the addresses of the Service's frontends, in the load balancer's order, then its additional ones. Empty: it has no
-    /// frontend.
+    /// Returns the addresses of the Service's frontends, in the load balancer's order, then its additional ones. The list is empty if the
+    /// Service has no frontend.
     pub fn status(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
         let found = ServingFrontends::of(self, spec, settings);
         let additional = spec.additional_ips.iter().copied().filter(|_| found.load_balancer.is_some());
@@ -43,7 +43,7 @@ impl<'a> PlanIndex<'a> {
         ServingFrontends::of(self, spec, settings).addresses().collect()
     }
 
-    /// Returns what the Service's frontends wait for before their addresses are known.
+    /// Returns a [`PendingAddress`] for each of the Service's frontends that has no address yet.
     pub fn pending_addresses(&self, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<PendingAddress> {
         let found = ServingFrontends::of(self, spec, settings);
         let without = found.frontends.iter().filter(|(_, address)| address.is_none());
@@ -61,12 +61,12 @@ impl<'a> PlanIndex<'a> {
     }
 }
 
-/// The frontends that serve a Service, its own and those that it shares.
+/// Frontends that serve a Service, its own and those that it shares.
 #[derive(Default)]
 struct ServingFrontends<'a> {
-    /// The first load balancer of the Service's kind that has any.
+    /// First load balancer of the Service's kind that has such a frontend.
     load_balancer: Option<&'a ArmLoadBalancer>,
-    /// In the load balancer's order, with their addresses.
+    /// Frontends in the load balancer's order, with their addresses.
     frontends: Vec<(&'a FrontendIpConfiguration, Option<IpAddr>)>,
 }
 
@@ -98,7 +98,7 @@ impl<'a> ServingFrontends<'a> {
     }
 }
 
-/// Returns the addresses of frontends that names show to be the Services' own, each with the Service.
+/// Returns the addresses of frontends that belong to Services by their names, each with its Service.
 pub fn frontend_owners<'a>(
     index: &PlanIndex<'_>,
     settings: &LoadBalancerSettings,
@@ -116,16 +116,16 @@ pub fn frontend_owners<'a>(
     owned.collect()
 }
 
-/// A front end that serves a Service and has no address yet.
+/// Missing address of a frontend that serves a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PendingAddress {
-    /// Its public IP has none.
+    /// Public IP that has no address yet.
     PublicIp(ResourceId),
-    /// Azure has not given it a private one.
+    /// Name of a frontend to which Azure has not assigned a private address yet.
     Private(String),
 }
 
-/// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.
+/// Returns the resource groups of the public IPs at the Services' own frontends. The Services may name other groups now.
 pub fn public_ip_groups<'a>(
     observed: &ObservedNetwork,
     services: impl Iterator<Item = &'a ServiceIdentity>,
@@ -143,7 +143,7 @@ pub fn public_ip_groups<'a>(
     groups.collect()
 }
 
-/// Whether names show front ends or rules of the Service on a load balancer.
+/// Returns `true` if names show frontends or rules of the Service on a load balancer.
 pub fn has_parts_of(document: &ArmLoadBalancer, service: &ServiceIdentity) -> bool {
     let mut frontends = draft::frontends(document).iter().filter_map(|part| part.name.as_deref());
     let mut rules = draft::rules(document).iter().filter_map(|part| part.name.as_deref());
@@ -169,7 +169,7 @@ pub(super) fn address_of(context: &PlanContext<'_>, frontend: &FrontendIpConfigu
     }
 }
 
-/// The public IPs that the user picked, by name or by address: only those are shared.
+/// Returns the public IPs that the user selected by name or address. Only these can be shared.
 fn public_ips_by_pin(index: &PlanIndex<'_>, spec: &ServiceSpec) -> PublicIpAssignment {
     let by_address = |pinned: IpAddr| {
         let mut ids =

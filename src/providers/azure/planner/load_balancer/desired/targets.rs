@@ -1,9 +1,9 @@
-//! On which load balancer each Service belongs, all of them at once. Pure.
+//! Target load balancer of each Service, chosen for all Services at once. Pure.
 //!
-//! In: load balancers that are being changed, and requests in their order of precedence. Out: [`TargetLoadBalancers`], with new drafts for what is
-//! missing. Where an address is decides before anything else does; then entries, in the order of requests, so that many at once are spread
-//! as one after another would be. Whatever is on a load balancer that no entry names any more belongs on another one, whether its
-//! Service asks or not.
+//! In: load balancers that are being changed, and requests in their order of precedence. Out: [`TargetLoadBalancers`], with new drafts for
+//! missing load balancers. The location of an address decides first. Entries decide next, in the order of requests, so many requests at
+//! once are spread like requests one after another. Parts on a load balancer that no entry names any more move to another one, whether
+//! their Service is requested or not.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancer`, `getAzureLoadBalancerName`.
 
 use std::{
@@ -29,37 +29,37 @@ use crate::providers::azure::{
     },
 };
 
-/// Where the Services of one attempt belong.
+/// Target load balancers of the Services of one attempt.
 #[derive(Default)]
 pub(super) struct TargetLoadBalancers {
-    /// The draft by the place of the request; `None`: it is to be removed.
+    /// Draft by index of the request; `None` if the Service is to be removed.
     by_request: Vec<Option<DraftIdx>>,
-    /// Asks that cannot be placed.
+    /// Requests for which there is no possible load balancer.
     pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
-    /// Front ends whose load balancer no entry names any more.
+    /// Moves of frontends whose load balancer no entry names any more.
     pub(super) relocations: Vec<Relocation>,
 }
 
-/// Front ends that go to another load balancer, all of them or none.
+/// Move of frontends to another load balancer, all of them or none.
 pub(super) struct Relocation {
     pub(super) from: DraftIdx,
     pub(super) to: DraftIdx,
-    /// Their names.
+    /// Names of the frontends to move.
     pub(super) frontends: BTreeSet<String>,
 }
 
 impl TargetLoadBalancers {
-    /// The draft where the request belongs; `None`: it is to be removed.
+    /// Returns the draft for the request; `None` if the Service is to be removed.
     pub(super) fn of(&self, request: RequestIdx) -> Option<DraftIdx> {
         self.by_request.get(request.0).copied().flatten()
     }
 
-    /// Every request with its draft.
+    /// Returns every request with its draft.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestIdx, Option<DraftIdx>)> {
         self.by_request.iter().enumerate().map(|(place, target)| (RequestIdx(place), *target))
     }
 
-    /// Returns every request that shall have a load balancer, with its draft and spec.
+    /// Returns every request that needs a load balancer, with its draft and spec.
     pub(super) fn ensured<'r>(
         &self,
         requests: &[&'r ServiceRequest],
@@ -68,7 +68,7 @@ impl TargetLoadBalancers {
     }
 }
 
-/// Places every ask, adding the load balancers that are missing.
+/// Chooses the load balancer of every request and adds the load balancers that are missing.
 pub(super) fn choose_targets<'a>(
     context: &PlanContext<'a>,
     requests: &[&ServiceRequest],
@@ -115,7 +115,9 @@ fn find_or_add<'a>(
     }))
 }
 
-/// Where the front ends go that are on load balancers which no entry names any more. Nothing moves while nobody asks for the kind.
+/// Returns the moves of frontends from load balancers that no entry names any more.
+///
+/// No frontend moves while no request is of its kind (internal or external).
 fn relocations<'a>(
     context: &PlanContext<'a>,
     requests: &[&ServiceRequest],
@@ -158,9 +160,9 @@ fn part_locations(drafts: &[LoadBalancerDraft<'_>], owners: &NameOwners, request
 /// External names of the load balancers that have parts of a Service.
 #[derive(Clone, Default)]
 struct ServicePresence {
-    /// Of its kind, those with a front end first.
+    /// Load balancers of the same kind (internal or external), those with a frontend of the Service first.
     same_kind: Vec<String>,
-    /// Of the other kind: a Service that becomes internal or external stays with its entry.
+    /// Load balancers of the other kind: a Service that becomes internal or external keeps its entry.
     other_kind: Vec<String>,
 }
 
@@ -178,22 +180,22 @@ impl ServicePresence {
     }
 }
 
-/// Where an address is.
+/// Location of an address.
 #[derive(Clone)]
 struct AddressSeat<'k> {
     /// External name of the load balancer.
     external: String,
-    /// Whose front end it is.
+    /// Owner of the frontend; `None` if no Service owns it.
     owner: Option<&'k ServiceSpec>,
-    /// Who decides where the address goes when the load balancer has no entry.
+    /// Service that decides the new location of the address if no entry names the load balancer.
     leader: Option<&'k ServiceSpec>,
-    /// Whether something that is not the owner's refers to the front end, so that it has to stay.
+    /// Whether something that does not belong to the owner refers to the frontend, so that it must remain.
     is_shared: bool,
 }
 
 type SeatKey = (FrontendAddress, bool);
 
-/// Places one Service after the other.
+/// Chooser of load balancers for one Service after the other.
 struct TargetChooser<'a, 'k> {
     context: &'k PlanContext<'a>,
     entries: Cow<'k, [LoadBalancerEntry]>,
@@ -204,11 +206,11 @@ struct TargetChooser<'a, 'k> {
     seats: BTreeMap<SeatKey, AddressSeat<'k>>,
     placed: BTreeMap<(ServiceIdentity, bool), String>,
     asking: AskingServices<'k>,
-    /// Where those who ask are.
+    /// Load balancers that have parts of the requested Services.
     presences: BTreeMap<ServiceIdentity, ServicePresence>,
-    /// What leaves load balancers that no entry names.
+    /// Groups of frontends that leave load balancers that no entry names.
     groups: Vec<(DraftIdx, FormerGroup<'k>)>,
-    /// Whose place is being looked for: they may name addresses of each other.
+    /// Services whose load balancer is being chosen. The set ends the recursion if they name addresses of each other.
     pending: BTreeSet<ServiceIdentity>,
 }
 
@@ -251,7 +253,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         chooser
     }
 
-    /// Whether the load balancer has Services although no entry names it.
+    /// Returns `true` if no entry names the standard load balancer any more.
     fn is_former(&self, draft: &LoadBalancerDraft<'_>) -> bool {
         self.context.is_standard() && !self.context.settings.has_entry(&draft.external_name)
     }
@@ -275,14 +277,14 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         }
     }
 
-    /// Whose front end it is: its name tells, or, when that Service is gone, the first rule behind it.
+    /// Returns the Service in the name of the frontend or, if it no longer exists, the Service of the first rule behind the frontend.
     fn tenant(&self, frontend: &FrontendIpConfiguration, users: &[FrontendUse]) -> Option<&'k ServiceSpec> {
         let owner = self.known.owners.of_frontend(frontend.name.as_deref()?).flatten();
         let mut rules = users.iter().filter(|user| user.is_rule());
         owner.or_else(|| rules.find_map(|user| self.known.of_rule(&user.name)))
     }
 
-    /// The external name of the load balancer on which the Service belongs.
+    /// Returns the external name of the load balancer for the Service, and records the choice.
     fn place(&mut self, spec: &ServiceSpec) -> Result<String, ServiceRefusal> {
         let key = (spec.identity.clone(), spec.internal);
         if let Some(placed) = self.placed.get(&key) {
@@ -305,7 +307,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         Ok(external)
     }
 
-    /// A Service that does not ask comes along with others.
+    /// Records the load balancer of a Service that has no request and moves with others.
     fn follow(&mut self, spec: &ServiceSpec, external: &str) {
         if self.placed.insert((spec.identity.clone(), spec.internal), external.to_owned()).is_none() {
             self.add_load(spec, external);
@@ -322,7 +324,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     }
 
     fn entry_name(&mut self, spec: &ServiceSpec, presence: &ServicePresence) -> Result<String, ServiceRefusal> {
-        // Who does not ask keeps the addresses that it has, whatever others it names.
+        // A Service without a request keeps its addresses, whatever others it names.
         let fixed = if self.asking.ensures(spec) { self.fixed_place(spec)? } else { None };
         let present = presence.all();
         let found = self.eligible_name(spec, &present, fixed.as_deref());
@@ -330,7 +332,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
     }
 
     fn eligible_name(&self, spec: &ServiceSpec, present: &[&str], fixed: Option<&str>) -> Result<String, ServiceRefusal> {
-        // Only parts of the Service open a closed entry, not the address alone.
+        // A closed entry accepts a Service that has parts there. An address there is not sufficient.
         let eligible = self.candidate(spec, present).eligible(&self.entries)?;
         if let Some(place) = fixed {
             return match eligible.iter().any(|entry| entry.is_called(place)) {
@@ -342,7 +344,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         Ok(load.choose(&eligible, present, self.context.settings.has_entries())?.name.clone())
     }
 
-    /// Returns the load balancer where the Service is, if nothing but labels speaks against it: they evict no Service that cannot move.
+    /// Returns the current load balancer of the Service if only labels exclude it: labels evict no Service that cannot move.
     fn name_despite_labels(&self, spec: &ServiceSpec, presence: &ServicePresence, fixed: Option<&str>) -> Option<String> {
         let name = presence.same_kind.iter().find(|name| fixed.is_none_or(|fixed| spelling::same_name(fixed, name)))?;
         let position = self.entries.iter().position(|entry| entry.is_called(name))?;
@@ -350,7 +352,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         obstacles.get(position).copied().flatten().is_some_and(EntryObstacle::is_of_labels).then(|| name.clone())
     }
 
-    /// The load balancer with the address that the Service names, unless the Service may take it along.
+    /// Returns the load balancer with the address that the Service names; `None` if there is none, or if the Service can move the address.
     fn fixed_place(&mut self, spec: &ServiceSpec) -> Result<Option<String>, ServiceRefusal> {
         let mut found: Option<String> = None;
         for family in spec.families.iter().filter(|family| spec.pins(**family)) {
@@ -372,7 +374,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         Ok(found)
     }
 
-    /// Others that name its addresses follow it.
+    /// Records the location of the Service's addresses, for other Services that name them.
     fn take_seats(&mut self, spec: &ServiceSpec, external: &str) {
         if !self.context.settings.has_entries() {
             return;
@@ -407,7 +409,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         ServiceRefusal { field: ADDRESS.to_owned(), message }
     }
 
-    /// Why the Service cannot be on the load balancer.
+    /// Returns the reason why the Service cannot be on the load balancer.
     fn obstacle(&self, spec: &ServiceSpec, present: &[&str], external: &str) -> &'static str {
         let Some(place) = self.entries.iter().position(|entry| entry.is_called(external)) else {
             return "the configuration has no such entry";
@@ -416,7 +418,7 @@ impl<'a, 'k> TargetChooser<'a, 'k> {
         obstacles.get(place).copied().flatten().map_or("the address that it names is elsewhere", |lost| lost.words())
     }
 
-    /// Why the Service leaves the load balancer where it is.
+    /// Returns the reason why the Service leaves its current load balancer; `None` if it does not.
     fn move_reason(&self, spec: &ServiceSpec, external: &str) -> Option<String> {
         let presence = self.presences.get(&spec.identity)?;
         let from = presence.same_kind.first().filter(|_| self.context.settings.has_entries())?;

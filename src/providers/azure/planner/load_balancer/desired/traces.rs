@@ -1,6 +1,6 @@
-//! What the documents show of a Service, whatever it asks for. Pure.
+//! Ports and traces of a Service in the documents, independent of its spec. Pure.
 //!
-//! In: documents and who a Service is. Out: the ports that its rules lead to, and whether there is any trace of it at all.
+//! In: documents and the identity of a Service. Out: the ports that its rules lead to, and whether any trace of the Service exists.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::providers::azure::{
     },
 };
 
-/// Ports of the front ends and of the machines in the Service's rules.
+/// Returns the frontend and backend ports of the Service's rules.
 pub fn ports_of(index: &PlanIndex<'_>, service: &ServiceIdentity) -> PortsByProtocol {
     let mut ports = PortsByProtocol::new();
     for rule in index.rules_of(service).filter_map(|rule| rule.properties.as_ref()) {
@@ -28,7 +28,7 @@ pub fn ports_of(index: &PlanIndex<'_>, service: &ServiceIdentity) -> PortsByProt
     ports
 }
 
-/// Rules for all ports are for all protocols.
+/// Returns the protocols of a rule. A rule for all ports is for all protocols.
 fn protocols(text: &str) -> Vec<Protocol> {
     let all = [(Protocol::Tcp, "Tcp"), (Protocol::Udp, "Udp")];
     let one = all.iter().filter(|(_, name)| spelling::same_word(name, text)).map(|(protocol, _)| *protocol);
@@ -36,8 +36,9 @@ fn protocols(text: &str) -> Vec<Protocol> {
     if found.is_empty() { vec![Protocol::Tcp, Protocol::Udp, Protocol::Sctp] } else { found }
 }
 
-/// Whether some name or tag shows that somebody made something for the Service, in whatever way load balancers are laid out: whoever
-/// makes something for a Service puts its UID into the name.
+/// Returns `true` if a name or tag shows that a resource was created for the Service, in any layout of load balancers.
+///
+/// Each program that creates a resource for a Service puts the UID of the Service into the name.
 pub fn has_traces(
     observed: &ObservedNetwork,
     service: &ServiceIdentity,

@@ -1,4 +1,4 @@
-//! Who asks for what, and what each got: the words that all steps of planning share. Pure.
+//! Requests and results of planning for Services: types that all steps share. Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,31 +8,32 @@ use crate::providers::azure::{
     planner::load_balancer::spec::{IpFamily, PublicIpSpec, ServiceIdentity, ServiceSpec},
 };
 
-/// Why a document is written again that ARM could not bring to what it was told.
+/// Reason to repeat the write of a document whose last change ARM could not complete.
 pub const LAST_CHANGE_FAILED: &str = "write it again, since its last change failed";
 
-/// Place of a request among those of one attempt.
+/// Index of a request among those of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequestIdx(pub(super) usize);
 
-/// Place of a load balancer among the drafts of one attempt.
+/// Index of a load balancer among the drafts of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DraftIdx(pub(super) usize);
 
-/// How many rules each load balancer will have, by external name in lower case and kind; one that is missing is not there.
+/// Number of rules that each load balancer will have, by external name in lower case and whether it is internal.
+///
+/// A load balancer without an entry does not exist.
 pub(super) type RuleCounts = BTreeMap<(String, bool), usize>;
 
-/// One Service's part in a plan.
+/// Desired result of a plan for one Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceRequest {
-    /// Its load balancer shall be as asked.
+    /// Load balancer of the Service as its spec requests it.
     Ensure(Arc<ServiceSpec>),
-    /// All that belongs to it shall go. Carries the last valid spec, when there is one, for what only it tells (pinned addresses).
+    /// Removal of all parts of the Service. The last valid spec, if there is one, has facts that no document has (pinned addresses).
     Delete(ServiceIdentity, Option<Arc<ServiceSpec>>),
 }
 
 impl ServiceRequest {
-    /// Whose it is.
     pub fn identity(&self) -> &ServiceIdentity {
         match self {
             ServiceRequest::Ensure(spec) => &spec.identity,
@@ -40,7 +41,7 @@ impl ServiceRequest {
         }
     }
 
-    /// What it asks for or asked for last.
+    /// Returns the spec of a Service to ensure, or the last valid spec of a Service to delete.
     pub fn spec(&self) -> Option<&Arc<ServiceSpec>> {
         match self {
             ServiceRequest::Ensure(spec) => Some(spec),
@@ -48,7 +49,7 @@ impl ServiceRequest {
         }
     }
 
-    /// Returns the request without a DNS label: the public IP keeps the one that it has.
+    /// Returns the request without a DNS label: the public IP keeps its current one.
     pub fn without_dns_label(&self) -> Self {
         let ServiceRequest::Ensure(spec) = self else { return self.clone() };
         let public_ip = PublicIpSpec { dns_label: None, ..spec.public_ip.clone() };
@@ -56,30 +57,29 @@ impl ServiceRequest {
     }
 }
 
-/// The public IP that each external Service shall have, by family. It may not exist yet.
+/// Public IP that each external Service must have, by family. The public IP may not exist yet.
 pub type PublicIpAssignment = BTreeMap<(ServiceIdentity, IpFamily), ResourceId>;
 
-/// Reason of the event, and field of the refusal, when a front end has to stay because others use it.
+/// Reason of the event, and field of the refusal, for a frontend that remains because others use it.
 pub const DELETING_FRONTEND: &str = "DeletingFrontendIPConfiguration";
 
-/// A frontend that its Service does not need anymore, and that remains: others use it, or its load balancer must not lose the last one.
+/// Frontend that its Service does not need anymore, and that remains: others use it, or its load balancer must not lose the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetainedFrontend {
-    /// ARM's id.
     pub id: String,
-    /// Rules that use it; empty if it is the last one. The event's reason is [`DELETING_FRONTEND`].
+    /// Users of the frontend; empty if it is the last one. The event's reason is [`DELETING_FRONTEND`].
     pub uses: Vec<FrontendUse>,
 }
 
-/// What a Service got.
+/// Result of a plan for one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServicePlacement {
-    /// Its load balancer; `None`: it was removed.
+    /// Load balancer of the Service; `None` if it was removed.
     pub load_balancer: Option<ResourceId>,
-    /// ARM's ids of its front ends, in the order of its families.
+    /// ARM ids of the Service's frontends, in the order of its families.
     pub frontends: Vec<(IpFamily, String)>,
-    /// Front ends that it left and that stay.
+    /// Frontends that the Service left and that remain.
     pub retained_frontends: Vec<RetainedFrontend>,
-    /// Message of an event, if its rules bring those at network interfaces over Azure's documented limit.
+    /// Message of an event, if the Service's rules exceed Azure's documented limit at network interfaces.
     pub crowded_interfaces: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Ports without a load balancing rule of Services that are not requested: no document shows them. Pure.
+//! Ports without a load balancing rule, of Services that are not requested. No document shows these ports. Pure.
 //!
-//! In: the Services, once for each plan. Out: the frontends on which they are. A name or a rule proves that a Service is on a frontend; for a
-//! Service that has neither, its status does.
+//! In: the Services, once for each plan. Out: the frontends that the Services use. A name or a rule proves that a Service uses a frontend;
+//! the status proves it for a Service that has neither.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::providers::azure::planner::load_balancer::spec::ServiceSpec;
 /// Index of the Services with ports that have no load balancing rule.
 pub(super) struct UnruledPorts<'k> {
     services: Vec<&'k ServiceSpec>,
-    /// Positions in `services`.
+    /// Owners of names, as positions in `services`.
     owners: NameOwners<usize>,
     by_address: BTreeMap<IpAddr, Vec<usize>>,
 }
@@ -38,7 +38,7 @@ impl<'k> UnruledPorts<'k> {
         Self { owners: NameOwners::new(owners), by_address, services }
     }
 
-    /// Returns the Services on a load balancer, each with the id in lower case of a frontend.
+    /// Returns the Services on a load balancer, each with the id of a frontend in lower case.
     pub(super) fn on(&self, context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> Vec<(&'k ServiceSpec, String)> {
         let mut found: BTreeSet<(usize, String)> = BTreeSet::new();
         if self.services.is_empty() {
@@ -59,7 +59,7 @@ impl<'k> UnruledPorts<'k> {
     }
 }
 
-/// Returns whether a Service has a port without a load balancing rule.
+/// Returns `true` if a Service has a port without a load balancing rule.
 pub(super) fn has_unruled(spec: &ServiceSpec) -> bool {
     spec.ha_ports.is_none() && spec.ports.iter().any(|port| !port.rule)
 }

@@ -1,23 +1,23 @@
-//! In which order load balancers are written: none takes an address before the one that had it has given it back. Pure.
+//! Order in which load balancers are written: a load balancer takes an address only after its former holder has released it. Pure.
 //!
-//! In: the addresses on each load balancer before and after. Out: a wave for each, or those that take addresses of each other in a circle,
-//! and so have to give them back first.
+//! In: the addresses on each load balancer before and after. Out: a wave for each, or the load balancers that take addresses of each other
+//! in a cycle and therefore must release them first.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::frontends::FrontendAddress;
 
-/// Addresses on a load balancer before and after.
+/// Addresses on a load balancer before and after a plan.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AddressChange {
     pub(super) before: BTreeSet<FrontendAddress>,
     pub(super) after: BTreeSet<FrontendAddress>,
-    /// Whether it is written.
+    /// Whether the load balancer is written.
     pub(super) is_written: bool,
 }
 
 impl AddressChange {
-    /// Addresses that it has afterwards, had not before, and that `other` had.
+    /// Returns the addresses that this load balancer takes from `other`: it did not have them before, and `other` did.
     pub(super) fn taken_from<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a FrontendAddress> {
         self.after.iter().filter(|address| !self.before.contains(*address) && other.before.contains(*address))
     }
@@ -27,8 +27,10 @@ impl AddressChange {
     }
 }
 
-/// Whether some load balancer takes a private address from another one, or one of `former`: addresses that Services had. A load balancer
-/// may have given those back in an earlier write, and until another one has them, Azure gives them to whoever asks for any.
+/// Returns `true` if a load balancer takes a private address from another one, or one of `former`, the addresses that Services had.
+///
+/// A load balancer may have released these in an earlier write. Until another one has them, Azure assigns them to any resource that
+/// requests an address.
 pub(super) fn moves_private(changes: &[AddressChange], former: &BTreeSet<IpAddr>) -> bool {
     let is_private = |address: &FrontendAddress| matches!(address, FrontendAddress::Private(_));
     let takes = |taker: &AddressChange, giver: &AddressChange| taker.taken_from(giver).any(is_private);
@@ -39,10 +41,14 @@ pub(super) fn moves_private(changes: &[AddressChange], former: &BTreeSet<IpAddr>
     changes.iter().any(|taker| regains(taker) || changes.iter().any(|giver| giver.is_written && takes(taker, giver)))
 }
 
-/// The first wave in which a load balancer may be written.
+/// Wave of a load balancer that takes no address from another one.
 const FIRST: u8 = 1;
 
-/// A wave for each; `Err`: those that wait for each other.
+/// Returns the wave of each load balancer.
+///
+/// # Errors
+///
+/// Fails with the load balancers that wait for each other in a cycle, and those that wait for them.
 pub(super) fn waves(changes: &[AddressChange]) -> Result<Vec<u8>, BTreeSet<usize>> {
     let givers = |taker: usize| -> Vec<usize> {
         let is_giver =

@@ -1,8 +1,9 @@
-//! Which documents differ from what was right, read out of the plan that would put them right. Pure.
+//! Documents that differ from an earlier correct state, read from the plan that would repair them. Pure.
 //!
-//! In: the plan for all who ask, and those of them who ask for what they had when all was right. Out: for each of these the documents that
-//! somebody else changed. A plan is for a Service when it changes parts with the Service's names; what no Service causes, such as the tags
-//! of a load balancer, is told to all who are there.
+//! In: the plan for all requests, and the requests whose earlier state was correct and whose content is unchanged. Out: for
+//! each of these, the documents that another writer changed. A change belongs to a Service if it changes parts with the
+//! Service's names. A change that no Service causes, such as one of the tags of a load balancer, is reported for all
+//! Services.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -27,22 +28,24 @@ use crate::{
     runtime::text::truncate,
 };
 
-/// How many changes of one document a message names, and bytes of each: names of documents are other people's.
+/// Largest number of changes of one document in a message. The names in them are those of other owners, so each has a limit,
+/// too.
 const NAMED: usize = 3;
 const MAX_SENTENCE: usize = 200;
 
-/// Returns `true` if documents of this type follow the Nodes of a Service, too, so that they may differ because those have changed.
+/// Returns `true` if documents of this type also follow the Nodes of a Service, so that changed Nodes may cause a
+/// difference.
 fn follows_nodes(kind: &ApiType, settings: &LoadBalancerSettings, leads_to_machines: bool) -> bool {
     let is_placed_by_nodes = settings.has_entries() || settings.sku != LoadBalancerSku::Standard;
     is_placed_by_nodes || (*kind == api::SECURITY_GROUPS && leads_to_machines)
 }
 
-/// One document that somebody else changed.
+/// Document that another writer changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriftedDocument {
     pub kind: &'static ApiType,
     pub id: ResourceId,
-    /// What puts it right.
+    /// Descriptions of the changes that repair the document.
     pub repairs: Vec<String>,
 }
 
@@ -61,28 +64,27 @@ impl fmt::Display for DriftedDocument {
     }
 }
 
-/// By the Service.
+/// Changed documents by the Service that they belong to.
 pub type DriftByService = BTreeMap<ServiceIdentity, Vec<DriftedDocument>>;
 
-/// What the search looks through.
+/// Plan and its context, in which [`drift`] finds changes of other writers.
 pub struct DriftInput<'a> {
-    /// What there is.
+    /// Observed state of Azure.
     pub observed: &'a ObservedNetwork,
-    /// Who asked for the plan.
+    /// Requests that the plan serves.
     pub requests: &'a [ServiceRequest],
-    /// What the Services ask for or have that did not.
+    /// Specs of the Services without a request: desired, or last applied.
     pub others: &'a [Arc<ServiceSpec>],
-    /// Those of `requests` for whom all was right, and whether their Nodes are others since.
+    /// Services of `requests` whose earlier state was correct, each with `true` if its Nodes have changed since.
     pub compared: &'a BTreeMap<ServiceIdentity, bool>,
-    /// Plan that would put right what differs.
+    /// Plan that would repair the differences.
     pub plan: &'a Plan,
-    /// Whether the rules of some Service lead to machines rather than front ends.
+    /// Whether the rules of some Service lead to machines rather than frontends.
     pub leads_to_machines: bool,
-    /// The configuration.
     pub settings: &'a LoadBalancerSettings,
 }
 
-/// Returns the documents that differ for Services for which all was right.
+/// Returns the changed documents of the Services whose earlier state was correct.
 pub fn drift(input: &DriftInput<'_>) -> DriftByService {
     let mut found = DriftByService::new();
     if input.compared.is_empty() {
@@ -122,8 +124,10 @@ pub fn drift(input: &DriftInput<'_>) -> DriftByService {
     found
 }
 
-/// What would become of public IPs if only those asked who are compared, and why. A public IP that Services share lists them all, so that who
-/// comes or goes in the same batch changes it for the others, too. It has to differ whether or not it follows who comes.
+/// Returns the reasons for changes of public IPs if only the compared Services had requests, by id.
+///
+/// A shared public IP lists all its Services, so a Service that joins or leaves it in the same batch changes it for the
+/// others. A change therefore counts only if it is planned both without and with the other Services of the batch.
 fn public_ip_changes(input: &DriftInput<'_>) -> BTreeMap<ResourceId, Vec<String>> {
     let planned = &input.plan.network.public_ips;
     if planned.writes.is_empty() && planned.releases.is_empty() {
@@ -145,12 +149,13 @@ fn public_ip_changes(input: &DriftInput<'_>) -> BTreeMap<ResourceId, Vec<String>
     alone
 }
 
-/// Whether the group itself differs, rather than rules of Services or of Nodes that have gone.
+/// Returns `true` if the tags of the security group differ, rather than rules of Services or of deleted Nodes.
 fn is_of_nobody(rules: &SecurityRulePlan) -> bool {
     rules.causes.is_empty() && rules.reasons.iter().any(|reason| reason.starts_with("tags:"))
 }
 
-/// The changes that name parts of this Service; if none does, all of them. What ARM could not finish is nobody's change.
+/// Returns the changes that name parts of this Service, or all changes if none does. A change that ARM could not finish is
+/// no drift.
 fn repairs_of(who: &ServiceIdentity, reasons: &[String]) -> Vec<String> {
     let changed = || reasons.iter().filter(|reason| reason.as_str() != LAST_CHANGE_FAILED);
     let own: Vec<String> = changed().filter(|reason| reason.contains(&who.name_prefix)).cloned().collect();
@@ -169,7 +174,7 @@ mod tests {
     };
     use crate::providers::azure::model::network::LoadBalancerProperties;
 
-    /// Two internal Services that are served.
+    /// Returns the observed state and the requests of two internal Services that are served.
     fn served() -> (ObservedNetwork, Vec<ServiceRequest>) {
         let requests = vec![ensure(&internal("web")), ensure(&internal("api"))];
         let empty = observed(Vec::new());

@@ -1,8 +1,9 @@
-//! When a document that somebody else changed is put right. Pure.
+//! Times of repairs of documents that another writer changed. Pure.
 //!
-//! In: whose documents differ, and the time. Out: now, or later. A document that differs for the first time is put right at once. One that
-//! differs again has another writer: each time, the pause before the next repair doubles, from [`PAUSES`]'s first to its longest. A pair that
-//! nobody changed for [`MEMORY`] is new again.
+//! In: the changed documents of a Service, and the time. Out: a repair now or later. A document that differs for the first
+//! time is repaired at once. A document that differs again has another writer: with each repair, the pause before the next
+//! one doubles, from the first of [`PAUSES`] to the longest. A document without differences for [`MEMORY`] counts as new
+//! again.
 //!
 //! ```text
 //!            differs                    differs, pause over
@@ -18,18 +19,18 @@ use tokio::time::Instant;
 use super::super::spec::ServiceIdentity;
 use crate::{providers::azure::model::ResourceId, runtime::backoff::ExponentialBackoff};
 
-/// Pauses between repairs of a document that is changed again and again.
+/// Pauses between repairs of a document that is changed repeatedly.
 pub const PAUSES: ExponentialBackoff =
     ExponentialBackoff::doubling(Duration::from_secs(10 * 60), Duration::from_secs(6 * 3600));
-/// How long a repair is remembered after the document was last seen to differ.
+/// Time for which a repair is remembered after the document was last seen to differ.
 pub const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
-/// What to do with what differs.
+/// Decision on the differences of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairDecision {
-    /// Put it right.
+    /// Repair of all differences now.
     Repair,
-    /// Leave it until then. `is_news`: nobody was told that somebody else changes it again and again.
+    /// Repair at this time or later. The flag is `true` if repeated changes of another writer were not reported yet.
     Delay { until: Instant, is_news: bool },
 }
 
@@ -37,7 +38,7 @@ pub enum RepairDecision {
 struct RepairEntry {
     repaired: Instant,
     seen: Instant,
-    /// Before the next repair; `None`: it was changed once.
+    /// Pause before the next repair; `None` if the document was changed once.
     pause: Option<Duration>,
     is_told: bool,
 }
@@ -57,14 +58,16 @@ impl RepairEntry {
     }
 }
 
-/// What was put right, and when. Grows with what differs, not with the cluster.
+/// Past repairs with their times. The size depends on the differences, not on the size of the cluster.
 #[derive(Debug, Default)]
 pub struct RepairSchedule {
     entries: BTreeMap<(ServiceIdentity, ResourceId), RepairEntry>,
 }
 
 impl RepairSchedule {
-    /// These documents of a Service differ at `now`. A repair is one of the whole Service: it comes as soon as one of them may be put right.
+    /// Decides on the repair of these documents of a Service, which differ at `now`.
+    ///
+    /// A repair covers the whole Service and is due as soon as one of its documents may be repaired.
     pub fn decide<'a>(
         &mut self,
         who: &ServiceIdentity,
@@ -89,7 +92,7 @@ impl RepairSchedule {
         RepairDecision::Repair
     }
 
-    /// Whether nobody was told of one of them.
+    /// Marks the documents as reported. Returns `true` if one of them was not.
     fn tell(&mut self, keys: &[(ServiceIdentity, ResourceId)]) -> bool {
         keys.iter().fold(false, |is_news, key| {
             let entry = self.entries.get_mut(key);
@@ -97,7 +100,7 @@ impl RepairSchedule {
         })
     }
 
-    /// The Service has gone.
+    /// Removes the repairs of a deleted Service.
     pub fn forget(&mut self, who: &ServiceIdentity) {
         self.entries.retain(|(known, _), _| known != who);
     }
@@ -146,8 +149,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever changes whatever whenever: repairs of one document are at least as far apart as the pauses, and nothing waits longer
-        /// than the longest pause.
+        /// Checks with random times of changes that repairs of one document are at least as far apart as the pauses, and
+        /// that no repair waits longer than the longest pause.
         #[test]
         fn repairs_are_bounded_and_none_waits_for_ever(gaps in prop::collection::vec(1_u64..40_000, 1..200)) {
             let (mut schedule, mut now) = (RepairSchedule::default(), Instant::now());

@@ -1,7 +1,7 @@
-//! What there will be when a part of a plan is written: on clones, without what only ARM can fill in. Pure.
+//! Documents as they will be once a part of a plan is written: clones of the observed ones, without the fields that only ARM sets. Pure.
 //!
-//! In: what there is, and a part of a plan. Out: the documents that the next part is planned on. Public IPs that can go are still there:
-//! they are deleted last.
+//! In: the observed state, and a part of a plan. Out: the documents that the next part is planned on. Public IPs that a plan deletes
+//! remain in them, because they are deleted last.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,7 +20,8 @@ use crate::providers::azure::model::{
     network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
 };
 
-/// With the public IPs and load balancers as they will be.
+/// Returns `observed` with the public IPs and load balancers that `plan` writes, and without the documents that are deleted before or
+/// with them.
 pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> ObservedNetwork {
     let mut after = observed.clone();
     write_public_ips(&mut after.public_ips, plan);
@@ -61,7 +62,7 @@ fn write_public_ips(public_ips: &mut Vec<PublicIpAddress>, plan: &NetworkPlan) {
     public_ips.extend(plan.public_ips.writes.iter().filter_map(|change| writes.remove(&change.id.key())));
 }
 
-/// And with the members of pools as they will be.
+/// Changes the pools in `after` to the members and addresses that `plan` writes.
 pub fn apply_pools(after: &mut ObservedNetwork, plan: &PoolPlan) {
     let mut leaving: BTreeMap<&ResourceId, HashSet<String>> = BTreeMap::new();
     for change in &plan.changes {
@@ -91,7 +92,7 @@ fn find_pool<'a>(after: &'a mut ObservedNetwork, id: &ResourceId) -> Option<&'a 
     pools.find(|pool| pool.name_is(id.name()))
 }
 
-/// Takes all members at once out of a pool: one look at each entry, however many leave.
+/// Removes all `members` from a pool in one pass over its entries, because many members may leave at once.
 fn remove_members(after: &mut ObservedNetwork, pool: &ResourceId, members: &HashSet<String>) {
     let Some(properties) = find_pool(after, pool).and_then(|pool| pool.properties.as_mut()) else { return };
     if let Some(entries) = &mut properties.backend_ip_configurations {

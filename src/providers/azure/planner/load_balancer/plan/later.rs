@@ -1,8 +1,8 @@
-//! Preview of the writes after an interim plan, when load balancers have given back what others of them take: the plan, repeated on its own
+//! Writes that follow an interim plan, once load balancers have released what other load balancers use: the plan, repeated on its own
 //! result. Pure.
 //!
-//! In: what there will be when the first step is written. Out: [`LaterChange`]s, and the rest of the plan as it will be then. The stage that
-//! writes plans again after each step, on Azure's response.
+//! In: the documents after the first step. Out: [`LaterChange`]s, and the rest of the plan after the last step. The stage that writes
+//! plans again after each step, on Azure's response.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::providers::azure::model::network::ArmLoadBalancer;
 
-/// As many as there are tries of the stage, less the first.
+/// Largest number of later steps: the number of attempts of the stage, without the first.
 const MAX_STEPS: usize = 4;
 
-/// One more write of a load balancer.
+/// Additional write of a load balancer after an interim plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaterChange {
     pub(super) change: LoadBalancerChange,
-    /// Services that cause it.
+    /// Services that cause the write.
     pub(super) causes: BTreeSet<ServiceIdentity>,
     /// Load balancer before the write.
     pub(super) before: Option<ArmLoadBalancer>,
@@ -33,7 +33,8 @@ pub struct LaterChange {
 
 /// Returns the changes of the steps after `network`.
 ///
-/// `written`: the documents after it; then those after the last step. All of `network` but load balancers becomes that of the last step.
+/// `written` has the documents after `network`, and is changed to the documents after the last step. All parts of `network` except load
+/// balancers are replaced by those of the last step.
 pub(super) fn later_steps(
     network: &mut NetworkPlan,
     written: &mut ObservedNetwork,

@@ -1,8 +1,8 @@
-//! What has to be read of the network before something is planned, and who is left out because it cannot be read. Pure.
+//! Documents of the network that must be read before a plan, and the Services that are blocked because a read failed. Pure.
 //!
-//! In: requests, what was read for this plan, and what keeps the rest from being read. Out: [`PlanNeeds`], or the Services that wait
-//! ([`BlockedBy`]). What somebody alone names stops nobody else. Each round of reads asks for what the round before asked for and more, so
-//! that they end.
+//! In: requests, the reads for this plan, and the failures of reads. Out: [`PlanNeeds`], or the blocked Services ([`BlockedBy`]). A
+//! failed read of a resource that only one Service names blocks no other Service. Each round of reads includes the reads of the round
+//! before and adds others, so the rounds end.
 
 use std::{
     borrow::Cow,
@@ -25,7 +25,7 @@ use super::{
 use crate::providers::azure::{config::LoadBalancerSku, model::ResourceId};
 
 impl PlanScope<'_> {
-    /// Whether nothing is written before this, so that doubts are settled first.
+    /// Returns `true` if nothing is written before a plan of this scope. Lost documents are searched for only then.
     fn comes_first(self) -> bool {
         matches!(self, Self::Everything | Self::Network | Self::NetworkAndRules)
     }
@@ -35,7 +35,7 @@ impl PlanScope<'_> {
     }
 }
 
-/// What the requests need, as far as they and what was read tell; `None`: nothing.
+/// Returns the reads that the requests need, judged by the requests and the earlier reads; `None` if none is missing.
 pub(super) fn of_requests(input: &PlanInput<'_>) -> Option<PlanNeeds> {
     let reads = input.network;
     if reads.is_complete || matches!(input.scope, PlanScope::Eviction(_)) {
@@ -58,7 +58,7 @@ pub(super) fn of_requests(input: &PlanInput<'_>) -> Option<PlanNeeds> {
     Some(PlanNeeds { network: Some(query), refresh, pools: PoolNeeds::default() })
 }
 
-/// What a plan shows to be needed; `None`: nothing.
+/// Returns the reads that `plan` shows to be missing; `None` if none is missing.
 pub(super) fn of_plan(input: &PlanInput<'_>, plan: &Plan) -> Option<PlanNeeds> {
     let mut needs = PlanNeeds { pools: plan.pools.needs.clone(), ..PlanNeeds::default() };
     if let Some(read) = input.network.query.as_ref().filter(|_| !input.network.is_complete) {
@@ -73,7 +73,7 @@ pub(super) fn of_plan(input: &PlanInput<'_>, plan: &Plan) -> Option<PlanNeeds> {
     (needs != PlanNeeds::default()).then_some(needs)
 }
 
-/// Groups that were not looked at and whose private link services may keep front ends from going.
+/// Returns the resource groups that were not read and whose private link services may block the removal of frontends.
 fn groups_in_the_way(input: &PlanInput<'_>, plan: &Plan, read: &NetworkQuery) -> BTreeSet<ResourceId> {
     let is_standard = input.settings.sku == LoadBalancerSku::Standard;
     if !input.scope.has_network() || !is_standard || !reads::drops_frontends(input.observed, &plan.network.load_balancers) {
@@ -84,7 +84,10 @@ fn groups_in_the_way(input: &PlanInput<'_>, plan: &Plan, read: &NetworkQuery) ->
     groups
 }
 
-/// Nobody is refused for want of what somebody may have made a moment ago. What is missing again and again is looked for in its own time.
+/// Returns the references of refused Services that must be read again, because another component may have created the resources a moment
+/// ago.
+///
+/// Recently denied reads have their own schedule and are not repeated here.
 fn refused_references(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<NetworkCacheKey> {
     if !matches!(input.scope, PlanScope::Network | PlanScope::NetworkAndRules) {
         return BTreeSet::new();
@@ -96,7 +99,7 @@ fn refused_references(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<NetworkCac
     keys
 }
 
-/// What the Service names that others make.
+/// Returns the cache keys of the resources that the Service names and that another component creates.
 pub fn named_keys(spec: &Arc<ServiceSpec>, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
     let mut keys = link_and_subnet_keys(&ServiceRequest::Ensure(Arc::clone(spec)), settings);
     let is_named = |family: &IpFamily| spec.pinned.get(*family).is_some() || spec.public_ip.name.get(*family).is_some();
@@ -105,7 +108,7 @@ pub fn named_keys(spec: &Arc<ServiceSpec>, settings: &LoadBalancerSettings) -> V
     keys
 }
 
-/// The group of the private link service and the subnets that the Service of this request names.
+/// Returns the keys of the private link service's group and of the subnets that the Service of this request names.
 fn link_and_subnet_keys(request: &ServiceRequest, settings: &LoadBalancerSettings) -> Vec<NetworkCacheKey> {
     let subnets = subnets(std::slice::from_ref(request), settings).into_iter();
     let link = request.spec().and_then(|spec| spec.private_link.as_ref());
@@ -113,7 +116,7 @@ fn link_and_subnet_keys(request: &ServiceRequest, settings: &LoadBalancerSetting
     subnets.map(|name| NetworkCacheKey::Subnet(name).normalized()).chain(group).collect()
 }
 
-/// Names of subnets in which those who ask want front ends or private link services.
+/// Returns the names of the subnets in which the requests need frontends or private link services.
 fn subnets(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<String> {
     let ensured = requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_)));
     let internal_specs = ensured.filter_map(ServiceRequest::spec).filter(|spec| spec.internal);
@@ -122,7 +125,7 @@ fn subnets(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTre
     subnets
 }
 
-/// Where parts may be of those who go, had an address and are found on no load balancer: a second look, under all names that they may have.
+/// Returns the documents that may have parts of lost Services, under all names that these documents have with other settings.
 fn lost_documents(input: &PlanInput<'_>) -> BTreeSet<NetworkCacheKey> {
     if !input.scope.comes_first() {
         return BTreeSet::new();
@@ -134,19 +137,21 @@ fn lost_documents(input: &PlanInput<'_>) -> BTreeSet<NetworkCacheKey> {
     load_balancers.chain(public_ips.into_iter().map(NetworkCacheKey::PublicIp)).collect()
 }
 
-/// Whether a request is that something goes which had an address and is on no load balancer.
+/// Returns `true` if the request deletes a Service that had an address and has no parts on any load balancer.
 fn is_lost(request: &ServiceRequest, index: &PlanIndex<'_>) -> bool {
     let goes = matches!(request, ServiceRequest::Delete(_, Some(spec)) if !spec.status_addresses.is_empty());
     goes && !index.has_parts_of(request.identity())
 }
 
-/// The other Services, but for those of other managers: where these put theirs is nothing to look for.
+/// Returns the specs of the other Services without those of other managers, whose documents are not searched for.
 fn own(others: &[ParsedService]) -> impl Iterator<Item = &Arc<ServiceSpec>> {
     others.iter().map(ParsedService::spec).filter(|spec| !spec.is_others)
 }
 
-/// A group that could not be read last time is read for those alone who ask and name it, and a subnet for those alone who may get a
-/// front end in it: nobody else waits.
+/// Returns the query for the documents that the requests may need.
+///
+/// A group of public IPs whose last read failed is read only if a request names it, and a subnet only if a request may get a frontend in
+/// it. Therefore a failed read blocks no other Service.
 fn query(input: &PlanInput<'_>) -> NetworkQuery {
     let PlanInput { requests, others, settings, network: reads, .. } = *input;
     let mut query = NetworkQuery::default();
@@ -174,7 +179,8 @@ fn query(input: &PlanInput<'_>) -> NetworkQuery {
     query
 }
 
-/// Every group where a private link service may be. Those that cannot be read are read for those alone who name them.
+/// Returns all groups that may have a private link service. Groups that cannot be read are omitted; they are read only if a request names
+/// them.
 fn all_private_link_groups(input: &PlanInput<'_>) -> BTreeSet<ResourceId> {
     let specs = input.requests.iter().filter_map(ServiceRequest::spec).chain(input.others.iter().map(ParsedService::spec));
     let mut groups = reads::all_groups(specs, input.settings);
@@ -183,11 +189,12 @@ fn all_private_link_groups(input: &PlanInput<'_>) -> BTreeSet<ResourceId> {
     groups
 }
 
-/// Requests that can be planned, Services that keep what they have, and why the blocked ones among these are blocked.
+/// Requests that can be planned, Services that keep what they have, and the reason for each blocked Service among the latter.
 type UnblockedRequests<'a> = (Cow<'a, [ServiceRequest]>, Cow<'a, [ParsedService]>, BTreeMap<ServiceIdentity, BlockedBy>);
 
-/// Separates the requests that can be planned from the Services that keep what they have: the other Services, those that the stage
-/// holds, and those with facts that could not be read.
+/// Separates the requests that can be planned from the Services that keep what they have.
+///
+/// The latter are the other Services, the Services in `held`, and the Services whose references could not be read.
 pub(super) fn unblocked<'a>(input: &PlanInput<'a>) -> UnblockedRequests<'a> {
     let PlanInput { requests, others, held, settings, network, .. } = *input;
     let mut blocked = BTreeMap::new();
@@ -207,7 +214,7 @@ pub(super) fn unblocked<'a>(input: &PlanInput<'a>) -> UnblockedRequests<'a> {
 }
 
 impl NetworkReads {
-    /// Why nothing can be planned for this request. Who goes waits only while something of it may be there.
+    /// Returns the reason why nothing can be planned for this request. A deletion is blocked only while a part of the Service may exist.
     fn blocked_by(
         &self,
         request: &ServiceRequest,
@@ -218,7 +225,7 @@ impl NetworkReads {
         {
             return Some(BlockedBy::Reference(Box::new(unread.clone())));
         }
-        // What it named before would be left there.
+        // Public IPs in a group that the Service named before would be left over.
         let former = public_ip_groups(observed, std::iter::once(request.identity()));
         let mut passing = self.failures.iter().filter(|unread| !is_lasting(&unread.error));
         let is_former = |unread: &&NetworkReadFailure| {
@@ -228,13 +235,14 @@ impl NetworkReads {
             return Some(BlockedBy::Reference(Box::new(unread.clone())));
         }
         let error = self.unread_zones.as_ref()?;
-        // Zones of front ends cannot be changed later.
+        // Azure cannot change the zones of a frontend later.
         let is_new = matches!(request, ServiceRequest::Ensure(spec) if PlanIndex::of_one_service(observed).status(spec, settings).is_empty());
         is_new.then(|| BlockedBy::Zones(Box::new(error.clone())))
     }
 
-    /// What could not be read of what the Service of this request named, and does not keep it from going. Something of it may be left there
-    /// if another process has made that.
+    /// Returns a failed read of a resource that the Service of this request names and that does not block the Service's deletion.
+    ///
+    /// A part of the Service may be left over there if another process created it.
     pub fn ignorable_failure(
         &self,
         request: &ServiceRequest,
@@ -244,9 +252,13 @@ impl NetworkReads {
             .find(|unread| !unread.group_missing && !self.is_blocking(request, unread, settings))
     }
 
-    /// In a group of which ARM says that it does not exist, nothing is left to take away. Where reading is refused for a reason that lasts,
-    /// nothing was made either, unless an address or the memory of this process says otherwise; any other error passes. The cluster's own
-    /// group has to exist and to be readable, and a process that was killed may have made something there.
+    /// Returns `true` if a failed read blocks this request. A failed read always blocks a Service that is ensured.
+    ///
+    /// A deletion has nothing to remove in a group that does not exist according to ARM. If reads fail for a lasting reason, this program
+    /// could not create anything there either, unless an address or the memory of this process shows that it did. Other errors are
+    /// transient, so the deletion waits for them.
+    ///
+    /// The cluster's own group must exist and be readable, and a process that was killed may have created something in it.
     fn is_blocking(&self, request: &ServiceRequest, unread: &NetworkReadFailure, settings: &LoadBalancerSettings) -> bool {
         let is_served = || request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
         let is_in_own_group = || NetworkCacheKey::PublicIps(settings.group.clone()).covers(&unread.key);

@@ -1,7 +1,7 @@
-//! What has to be done for all Services that wait: public IPs and load balancers together, and who is refused. Pure, and prints.
+//! Plan of public IPs, load balancers and private link services for all pending Services, and the refused Services. Pure, and prints.
 //!
-//! In: what there is, the asks, the other Services. Out: a [`NetworkPlan`]. A refusal of one part takes the Service out of the other part
-//! as well, before anything is written: nobody gets a public IP for a front end that cannot be.
+//! In: the observed state, the requests, the other Services. Out: a [`NetworkPlan`]. A refusal by one part excludes the Service from the
+//! other parts too, before anything is written: no Service gets a public IP for a frontend that it cannot have.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -20,16 +20,13 @@ use super::super::{
 };
 use crate::providers::azure::model::ResourceId;
 
-/// What has to be done.
+/// Changes of public IPs, load balancers and private link services, and the refused Services.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NetworkPlan {
-    /// Public IPs.
     pub public_ips: public_ips::PublicIpPlan,
-    /// Load balancers.
     pub load_balancers: load_balancers::LoadBalancerPlan,
-    /// Private link services.
     pub private_links: PrivateLinkPlan,
-    /// Who gets nothing new, and why.
+    /// Services that get nothing new, with the reason.
     pub refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
 }
 
@@ -69,7 +66,7 @@ pub fn plan_network(
         }
         let (rest, out) = partition_refused(&granted, &answers);
         notices.extend(private_links.notices.into_iter().filter(|(who, _)| answers.contains_key(who)));
-        // Who is refused keeps what it has.
+        // A refused Service keeps what it has.
         others.extend(out.iter().filter_map(ServiceRequest::spec).cloned());
         granted = rest;
         refused.extend(answers);
@@ -77,14 +74,14 @@ pub fn plan_network(
 }
 
 impl NetworkPlan {
-    /// Services whose public IPs have to be written first.
+    /// Returns the Services whose public IPs must be written before their load balancers.
     pub fn waiting_for_public_ips(&self) -> BTreeSet<ServiceIdentity> {
         self.public_ips.writes.iter().flat_map(|change| &change.causes).cloned().collect()
     }
 
-    /// Returns where the Services are, if the plan is empty: nothing is written, released or retained for them.
+    /// Returns the placements of Services for which nothing is written, released or retained. The map is empty unless the whole plan is.
     pub fn settled_placements(&self) -> BTreeMap<ServiceIdentity, load_balancers::ServicePlacement> {
-        // The first part of a plan does not show what the second one changes.
+        // An interim plan does not show the changes of the plan that follows it.
         let is_empty = self.is_empty() && !self.load_balancers.is_interim;
         let retained: BTreeSet<_> = self.public_ips.retained.iter().flat_map(|release| &release.services).collect();
         let is_settled = |service: &ServiceIdentity, placement: &load_balancers::ServicePlacement| {
@@ -97,7 +94,8 @@ impl NetworkPlan {
         settled.map(|(service, placement)| (service.clone(), placement.clone())).collect()
     }
 
-    /// Takes over what is written after load balancers from the last plan of them.
+    /// Replaces the changes that are written after load balancers by those of `next`, the last plan of load balancers, and adds its
+    /// refusals.
     pub(super) fn take_over(&mut self, next: Self) {
         let Self { public_ips, private_links, refused, .. } = next;
         self.public_ips.releases = public_ips.releases;
@@ -109,14 +107,14 @@ impl NetworkPlan {
         self.refused.extend(refused);
     }
 
-    /// Removes the documents that are deleted before load balancers are written.
+    /// Removes the private link services that are deleted before load balancers are written.
     pub(super) fn remove_deleted(&self, observed: &mut ObservedNetwork) {
         let deleted: HashSet<String> = self.private_links.deletions.iter().map(|deletion| deletion.id.key()).collect();
         let is_deleted = |id: Option<&str>| id.is_some_and(|id| deleted.contains(&id.to_ascii_lowercase()));
         observed.private_links.services.retain(|link| !is_deleted(link.id.as_deref()));
     }
 
-    /// Whether nothing has to be done.
+    /// Returns `true` if there is nothing to write or delete.
     pub fn is_empty(&self) -> bool {
         self.public_ips.writes.is_empty()
             && self.public_ips.releases.is_empty()
@@ -125,7 +123,9 @@ impl NetworkPlan {
     }
 }
 
-/// ARM deletes no public IP that a front end refers to. `used`: those front ends, when all is written.
+/// Retains the public IPs that frontends still refer to, because ARM would reject their deletion.
+///
+/// `used`: ids of those frontends after all writes, by public IP.
 fn retain_used(public_ips: &mut public_ips::PublicIpPlan, used: &BTreeMap<ResourceId, String>) {
     let (kept, release): (Vec<_>, Vec<_>) =
         std::mem::take(&mut public_ips.releases).into_iter().partition(|release| used.contains_key(&release.id));
@@ -144,7 +144,7 @@ fn refusals<T>(answers: &BTreeMap<ServiceIdentity, Result<T, ServiceRefusal>>) -
     errors.collect()
 }
 
-/// Those who are granted what they ask for, and those who are not.
+/// Splits the requests into the accepted and the `refused` ones.
 pub(super) fn partition_refused(
     requests: &[ServiceRequest],
     refused: &BTreeMap<ServiceIdentity, ServiceRefusal>,
@@ -152,7 +152,8 @@ pub(super) fn partition_refused(
     requests.iter().cloned().partition(|request| !refused.contains_key(request.identity()))
 }
 
-/// Front ends whose public IP is made anew are not asked for meanwhile.
+/// Removes the frontends whose public IPs are being recreated from the requests. A Service without other frontends gets a request to
+/// delete them.
 pub fn without_recreated(
     requests: Vec<ServiceRequest>,
     recreated: &BTreeSet<(ServiceIdentity, IpFamily)>,

@@ -1,7 +1,7 @@
-//! Who joins and leaves back-end pools, once load balancers are as planned. Pure.
+//! Changes of the members of backend pools, after load balancers are written as planned. Pure.
 //!
-//! In: load balancers, Nodes, what was read of their machines, and what is remembered of earlier writes. Out: a [`PoolPlan`], which
-//! prints and is carried out by `load_balancer::backend_pools`. A plan that [`PoolNeeds`] something is made again when that was read.
+//! In: load balancers, Nodes, the reads of their machines, and the memory of earlier writes. Out: a [`PoolPlan`], which prints and is
+//! carried out by `load_balancer::backend_pools`. A plan with [`PoolNeeds`] is made again after these were read.
 
 mod by_address;
 mod by_interface;
@@ -54,96 +54,97 @@ use crate::providers::azure::{
     },
 };
 
-/// Models of scale sets by id.
+/// Models of scale sets, by resource id.
 pub type ScaleSetModels = BTreeMap<ResourceId, Arc<VirtualMachineScaleSet>>;
 
-/// What was read for a plan, by value.
+/// Results of the reads for a plan, by value.
 #[derive(Debug, Default)]
 pub struct PoolReads {
-    /// The answer about each Node's machine, by the Node's name.
+    /// Result of the lookup of each Node's machine, by the name of the Node. Nodes without a lookup are absent.
     pub machines: BTreeMap<String, MachineAnswer>,
-    /// Machines with one of [`PoolNeeds::interfaces`].
+    /// Machines with one of [`PoolNeeds::interfaces`]; `None` if they were not read.
     pub machines_at: Option<Vec<Arc<Machine>>>,
-    /// The scale sets of the cluster's resource group.
+    /// Models of the scale sets in the cluster's resource group; `None` if they were not read.
     pub models: Option<ArmResult<ScaleSetModels>>,
-    /// Whether Nodes may exist that the plan does not have, because a list of them is pending. Members without a Node stay meanwhile.
+    /// Whether the plan may lack Nodes because a list of Nodes is pending. Members without a Node remain until the list is complete.
     pub may_lack_nodes: bool,
-    /// Whether some Node has addresses that its machine lacks, which may have gained them since it was read.
+    /// Whether a Node has addresses that its machine lacks. The machine may have gained them since it was read.
     pub has_corrected_nodes: bool,
 }
 
-/// What has to be read before a plan is complete.
+/// Reads that are needed before a plan is complete.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolNeeds {
-    /// Machines, by the names of their Nodes.
+    /// Lookups of machines, by the names of their Nodes.
     pub machines: BTreeMap<String, MachineQuery>,
-    /// Keys of network interfaces whose machines are wanted.
+    /// Keys of network interfaces whose machines are needed.
     pub interfaces: BTreeSet<String>,
-    /// Whether the models of scale sets are wanted.
+    /// Whether the models of scale sets are needed.
     pub models: bool,
 }
 
 impl PoolNeeds {
-    /// Whether nothing is missing.
+    /// Returns `true` if the plan needs no more reads.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What members of pools are planned on.
+/// Facts that the members of pools are planned on.
 pub struct PoolInput<'a> {
-    /// The Nodes that shall be behind load balancers; `None`: the service controller has not listed them yet.
+    /// Nodes that must be behind load balancers; `None` if the service controller has not listed them yet.
     pub hosts: Option<&'a [Arc<Node>]>,
-    /// Every Node of the cluster.
+    /// Every Node of the cluster, including Nodes that are excluded from load balancers.
     pub all_nodes: &'a [Arc<Node>],
     pub reads: &'a PoolReads,
     pub memory: &'a PoolMemory,
-    /// Pools that Services have for themselves.
+    /// Pools that belong to one Service each.
     pub local: &'a LocalPools,
-    /// Pools that were made and not filled yet: they are filled even where `preConfiguredBackendPoolLoadBalancerTypes` leaves them to others.
+    /// Created pools without members. They are filled even if `preConfiguredBackendPoolLoadBalancerTypes` leaves their members to another
+    /// component.
     pub unfilled: &'a [ResourceId],
-    /// Load balancers that are about to be deleted: nothing joins their pools.
+    /// Load balancers that are about to be deleted. No member joins their pools.
     pub deleting: &'a [ResourceId],
-    /// The group whose scale sets get new models.
+    /// Resource group whose scale sets get new models.
     pub group: &'a ResourceId,
     /// `enableMigrateToIPBasedBackendPoolAPI`.
     pub migrate_api: bool,
     pub now: Instant,
 }
 
-/// What has to become of the members of pools.
+/// Changes of the members of pools, with the blocked and the failing ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolPlan {
-    /// Documents to write, in this order; neighbors of one kind are written side by side.
+    /// Documents to write, in this order. Adjacent changes of one kind are written concurrently.
     pub changes: Vec<PoolChange>,
     /// Changes that wait for a write in flight.
     pub blocked: Vec<PoolChange>,
-    /// Changes that failed recently and are paused, with the reason.
+    /// Changes that failed recently and are paused, with the error.
     pub failing: Vec<(PoolChange, ArmError)>,
     /// Pools without a member.
     pub empty: BTreeSet<ResourceId>,
-    /// Pools that members leave before addresses come: they are read and planned again in between.
+    /// Pools that interfaces leave before addresses join. These pools are read and planned again in between.
     pub rechecked: BTreeSet<ResourceId>,
-    /// What has to be read before the plan is complete.
+    /// Reads that are needed before the plan is complete.
     pub needs: PoolNeeds,
-    /// Nodes whose machines are unknown, and Nodes without an entry.
+    /// Nodes whose machines are unknown, Nodes without an entry, and models that cannot be read.
     pub waiting: BTreeSet<WaitingFor>,
-    /// Nodes that should join and whose machines cannot be told, with the reason.
+    /// Nodes that should join and whose machines cannot be located, with the reason.
     pub unlocated: Vec<(String, LookupError)>,
-    /// Why the models of scale sets are unknown.
+    /// Error of the last read of the models of scale sets.
     pub unread_models: Option<ArmError>,
-    /// When to plan again although no Node changes.
+    /// Delay until the next plan if no Node changes; `None` if no such plan is needed.
     pub resync_after: Option<Duration>,
-    /// To be remembered once the plan is carried out.
+    /// Orphaned members to remember once the plan is carried out.
     pub orphans: OrphanedPoolMembers,
-    /// The same.
+    /// Entries with ready Nodes, to remember once the plan is carried out.
     pub ready_entries: ReadyEntries,
-    /// How pools get addresses; `None`: they list none.
+    /// Pools and the Nodes whose addresses they list; `None` if no pool lists addresses.
     addresses: Option<AddressPools>,
 }
 
 impl PoolPlan {
-    /// What has to become of one of the pools that is written, when it is as `document` says; `None`: nothing.
+    /// Returns the change of a pool of this plan whose current content is `document`; `None` if no change is needed.
     pub fn of_pool(
         &self,
         id: &ResourceId,
@@ -156,19 +157,19 @@ impl PoolPlan {
         }
     }
 
-    /// How many interfaces list a pool that gets addresses.
+    /// Returns the number of interfaces that list a pool which is about to list addresses.
     pub fn members_of(&self, pool: &ResourceId) -> usize {
         self.addresses.as_ref().map_or(0, |addresses| addresses.members_of(pool))
     }
 }
 
-/// A machine that is off, not ready to be written, or older than its Node is looked at again after this.
+/// Delay until the next check of a machine that is powered off, not ready to be written, or read before its Node got new addresses.
 pub const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
 
-/// Members stay for this long while the list of Nodes may be incomplete, and are then planned again.
+/// Delay until the next plan while the list of Nodes may be incomplete. Members without a Node remain until then.
 const INCOMPLETE_RESYNC: Duration = Duration::from_secs(60);
 
-/// Pools that a load balancer has once it is written, and had not before.
+/// Returns the pools that a load balancer has after the write and did not have before.
 pub fn new_pools(observed: &ObservedNetwork, change: &LoadBalancerChange) -> Vec<ResourceId> {
     let LoadBalancerWrite::Put(after) = &change.write else { return Vec::new() };
     let before = observed.load_balancer(&change.id).map(pool_names).unwrap_or_default();
@@ -180,7 +181,7 @@ fn pool_names(balancer: &ArmLoadBalancer) -> Vec<&str> {
     pools_of(balancer).iter().filter_map(|pool| pool.name.as_deref()).collect()
 }
 
-/// Where the machines of Nodes are in pools, as far as they were read, and what is to be read.
+/// Returns the pool membership of the Nodes' machines, as far as these were read, and the missing reads.
 pub fn member_addresses(
     nodes: &[Arc<Node>],
     reads: &PoolReads,
@@ -198,7 +199,8 @@ pub fn member_addresses(
     (addresses, needs)
 }
 
-/// Plans for load balancers that are about to change. `observed`: before they do; `written`: after.
+/// Plans the members of pools for load balancers that are about to change. `observed`: documents before the change; `written`: documents
+/// after the change.
 pub(super) fn plan_pools(
     observed: &ObservedNetwork,
     written: &ObservedNetwork,
@@ -217,14 +219,16 @@ pub(super) fn plan_pools(
     planner.finish()
 }
 
-/// Plans for load balancers that stay as they are.
+/// Plans the members of pools for load balancers that do not change.
 pub fn plan_members(observed: &ObservedNetwork, input: &PoolInput<'_>, settings: &LoadBalancerSettings) -> PoolPlan {
     let mut planner = PoolPlanner::new(input, settings);
     planner.follow_nodes(observed, input.unfilled);
     planner.finish()
 }
 
-/// Everything leaves the pools of load balancers that are about to be deleted: models first, so that no new instance comes.
+/// Plans that all members leave the pools of load balancers that are about to be deleted.
+///
+/// Models of scale sets change first, so that no new instance joins.
 pub fn plan_eviction(
     load_balancers: &[&ArmLoadBalancer],
     input: &PoolInput<'_>,
@@ -235,7 +239,7 @@ pub fn plan_eviction(
     planner.finish()
 }
 
-/// A plan in the making.
+/// Builder of a [`PoolPlan`], which starts with the remembered orphans and ready entries.
 struct PoolPlanner<'a> {
     input: &'a PoolInput<'a>,
     settings: &'a LoadBalancerSettings,
@@ -256,7 +260,7 @@ impl<'a> PoolPlanner<'a> {
         let pools: Vec<ManagedPool> = load_balancers.iter().flat_map(|document| managed_pool::all_of(document)).collect();
         let names = load_balancers.iter().filter_map(|document| document.name.clone()).collect();
         self.evict(&pools, &LeaveReason::LoadBalancersGo(names));
-        // Who is still joining them leaves them afterwards.
+        // A machine whose write to join is in flight leaves after that write.
         let in_flight = self.input.memory.in_flight.values().map(|write| write.change.as_ref());
         self.plan.blocked.extend(in_flight.filter(|change| pools.iter().any(|pool| change.joins(&pool.id))).cloned());
     }
@@ -278,7 +282,7 @@ impl<'a> PoolPlanner<'a> {
         self.plan.resync_after = corrected.into_iter().chain(self.plan.resync_after).min();
     }
 
-    /// Everything that lists one of these pools lists it no more.
+    /// Adds the changes after which no model, instance or interface lists one of these pools.
     fn evict(&mut self, pools: &[ManagedPool], why: &LeaveReason) {
         let updates = member_updates::evict(pools, why, self.settings);
         let sets: BTreeSet<ResourceId> = updates.values().filter_map(|update| update.resource.scale_set()).collect();
@@ -292,7 +296,7 @@ impl<'a> PoolPlanner<'a> {
         self.push_members(updates);
     }
 
-    /// The models of scale sets; `None`: they are not read yet, or cannot be.
+    /// Returns the models of scale sets. For `None`, the plan records that they must be read, or the error of their read.
     fn models(&mut self) -> Option<&'a ScaleSetModels> {
         match &self.input.reads.models {
             Some(Ok(models)) => return Some(models),
@@ -305,7 +309,7 @@ impl<'a> PoolPlanner<'a> {
         None
     }
 
-    /// Models that have to change. A set that is not listed is new.
+    /// Adds the models that must change. A scale set that is not listed is new, so its model is written.
     fn push_models(&mut self, patches: BTreeMap<ResourceId, PoolMembershipPatch>, why: &LeaveReason) {
         if patches.is_empty() {
             return;
@@ -320,7 +324,7 @@ impl<'a> PoolPlanner<'a> {
         }
     }
 
-    /// Machines that have to change, and those whose last write failed and that list what they shall by now.
+    /// Adds the machines that must change, and the machines whose last write failed although they list the desired pools.
     fn push_members(&mut self, mut updates: PoolMemberUpdates) {
         for (key, update) in &self.input.memory.failed_members {
             let is_planned = |change: &PoolChange| change.id.same_as(update.resource.id().as_str());
@@ -331,7 +335,7 @@ impl<'a> PoolPlanner<'a> {
         self.plan.changes.extend(updates.into_values().map(PoolChange::of_member));
     }
 
-    /// Takes out what is paused, and holds back what has to wait for writes in flight.
+    /// Removes the paused changes, and blocks the changes that must wait for writes in flight.
     fn finish(mut self) -> PoolPlan {
         let paused = &self.input.memory.paused;
         let mut unmigrated = BTreeSet::new();
@@ -346,7 +350,7 @@ impl<'a> PoolPlanner<'a> {
             }
             match paused {
                 Some(PausedWrite { error: Some(error), .. }) => self.fail(change, error.clone()),
-                // No Service waits for it.
+                // No Service waits for the removal of an orphan.
                 Some(_) if change.is_of_orphan() => {
                     self.plan.resync_after = self.plan.resync_after.into_iter().chain([POWERED_OFF_RESYNC]).min();
                 }
@@ -366,7 +370,7 @@ impl<'a> PoolPlanner<'a> {
         self.plan.failing.push((change, error));
     }
 
-    /// What was read about a Node's machine.
+    /// Returns the lookup result for a Node's machine. If there is none yet, the plan records that the machine must be read.
     fn machine(&mut self, query: &MachineQuery) -> Option<&'a MachineAnswer> {
         let answer = self.input.reads.machines.get(&query.node_name);
         if answer.is_none() {

@@ -1,7 +1,7 @@
-//! A plan as text: one sentence for each document, each Service that is refused and each thing that is waited for.
+//! Text of a plan: one sentence for each document, each refused Service and each part that waits.
 //!
-//! In: a [`PlannedChange`], or a whole [`Plan`] in the order in which it is written. Out: the sentence. The stages print what they are about
-//! to write, for the log and the status page; [`super::writes`] has the same reasons for the plan that pages and commands print.
+//! In: a [`PlannedChange`], or a whole [`Plan`] in the order in which it is written. Out: the sentence. The stages print what they are
+//! about to write, for the log and the status page. [`super::writes`] has the same reasons for the plan that pages and commands print.
 
 use std::{collections::BTreeSet, fmt, iter};
 
@@ -24,59 +24,59 @@ use super::{
 };
 use crate::providers::azure::model::{ApiType, ResourceId, api, network::ArmLoadBalancer};
 
-/// How many Services a sentence names.
+/// Largest number of Services that a sentence names.
 const NAMED: usize = 3;
 
-/// One entry of a plan.
+/// Entry of a plan, which prints as one sentence.
 #[derive(Clone, Copy)]
 pub enum PlannedChange<'a> {
-    /// A public IP is written.
+    /// Write of a public IP.
     PublicIp(&'a PublicIpChange),
-    /// A load balancer is written or deleted, for these Services.
+    /// Write or deletion of a load balancer, with the Services that cause it.
     LoadBalancer(&'a LoadBalancerChange, &'a BTreeSet<ServiceIdentity>),
-    /// The same, when what comes before has been written; with the document as it will be by then.
+    /// Write or deletion of a load balancer after the earlier writes, with the Services that cause it and with the document before it.
     LaterLoadBalancer(&'a LoadBalancerChange, &'a BTreeSet<ServiceIdentity>, Option<&'a ArmLoadBalancer>),
-    /// A pool, or what lists it, is written.
+    /// Write of a pool, or of a document that lists the pool.
     Pool(&'a PoolChange),
-    /// The security group is written.
+    /// Write of the network security group.
     SecurityGroup(&'a SecurityRulePlan),
-    /// A private link service is deleted, before load balancers are written.
+    /// Deletion of a private link service, before load balancers are written.
     DeletePrivateLink(&'a PrivateLinkDeletion),
-    /// A subnet lets private link services in.
+    /// Write of a subnet that must allow private link services.
     Subnet(&'a SubnetPolicyChange),
-    /// A private link service is written.
+    /// Write of a private link service.
     PrivateLink(&'a PrivateLinkChange),
-    /// A private link service stays that nobody asks for, or has a name that somebody asks for.
+    /// Private link service that is kept although no Service requests it, or although a Service requests its name.
     PrivateLinkNotice(&'a ServiceIdentity, &'a PrivateLinkNotice),
-    /// A public IP is deleted.
+    /// Deletion of a public IP.
     Release(&'a PublicIpRelease),
-    /// A public IP stays that could go.
+    /// Public IP that is kept although no Service needs it.
     Retained(&'a PublicIpRelease),
-    /// A Service gets nothing new.
+    /// Service that gets nothing new, with the reason.
     Refused(&'a ServiceIdentity, &'a ServiceRefusal),
-    /// Something is planned when more is known.
+    /// Part that is planned once more facts are known.
     Waiting(&'a WaitingFor),
 }
 
-/// Document of an entry of a plan that concerns one document alone.
+/// Document of an entry that concerns exactly one document.
 pub struct PlannedDocument<'a> {
     /// Type of the document.
     pub kind: &'static ApiType,
-    /// What becomes of it: `put`, `delete` or `keep`.
+    /// Operation on the document: `put`, `delete` or `keep`.
     pub verb: &'static str,
     pub id: &'a ResourceId,
     pub reasons: &'a [String],
-    /// Services for which it is written, deleted or kept.
+    /// Services for which the document is written, deleted or kept.
     pub services: &'a [ServiceIdentity],
 }
 
 impl<'a> PlannedChange<'a> {
-    /// Whether Azure is sent something.
+    /// Returns `true` if Azure is sent a request for this entry.
     pub fn is_written(&self) -> bool {
         !matches!(self, Self::PrivateLinkNotice(..) | Self::Retained(_) | Self::Refused(..) | Self::Waiting(_))
     }
 
-    /// Returns the document of this entry; `None`: it is about parts of a load balancer, rules of all Services, or no document.
+    /// Returns the document of this entry; `None` if the entry concerns parts of a load balancer, rules of all Services, or no document.
     pub fn document(&self) -> Option<PlannedDocument<'a>> {
         let (kind, verb, id, reasons, services) = match *self {
             Self::PublicIp(it) => (&api::PUBLIC_IPS, "put", &it.id, &it.reasons, &it.services),
@@ -130,10 +130,10 @@ fn load_balancer(
 }
 
 static NOBODY: BTreeSet<ServiceIdentity> = BTreeSet::new();
-/// What no Service causes.
+/// Suffix of changes that no Service causes.
 const FOR_NODES: &str = " (for Nodes)";
 
-/// What is done to what, why, and for whom: ` (for default/web)`.
+/// Writes the operation, the document, the reasons, and the Services that cause it: ` (for default/web)`.
 fn sentence<'a>(
     f: &mut fmt::Formatter<'_>,
     verb: &str,
@@ -155,12 +155,12 @@ fn sentence<'a>(
 }
 
 impl Plan {
-    /// Whether nothing has to be written.
+    /// Returns `true` if no entry sends a request to Azure.
     pub fn is_empty(&self) -> bool {
         !self.changes().any(|change| change.is_written())
     }
 
-    /// Everything, in the order in which it is written.
+    /// Returns all entries in the order in which they are written.
     pub fn changes(&self) -> impl Iterator<Item = PlannedChange<'_>> {
         let NetworkPlan { public_ips, load_balancers, private_links, refused } = &self.network;
         let PrivateLinkPlan { deletions, subnets, writes, notices } = private_links;
@@ -198,7 +198,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// As a plan of which nothing else is known, not even for whom load balancers change.
+/// Prints like a [`Plan`] without other parts, and without the Services that cause changes of load balancers.
 impl fmt::Display for NetworkPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Plan { network: self.clone(), ..Plan::default() })

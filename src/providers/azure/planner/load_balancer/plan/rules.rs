@@ -1,7 +1,8 @@
-//! Security rules of all Services that ask, on what there is or will be. Pure.
+//! Security rules of all Services with requests, planned on the observed documents or on documents as they will be. Pure.
 //!
-//! In: the group, documents with the front ends that the rules shall lead to, what is remembered. Out: the group as it has to be, what was
-//! asked of it, and who has no address yet that a rule could name.
+//! In: the network security group, documents with the frontends that the rules must lead to, and the memory of earlier rules. Out: the
+//! group with the desired rules, the rules that each Service needs, and the Services whose rules cannot be planned, for example because
+//! an address is missing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,24 +32,23 @@ use super::{
 };
 use crate::providers::azure::model::network::NetworkSecurityGroup;
 
-/// What security rules are planned on.
+/// Facts that security rules are planned on.
 pub struct RuleInput<'a> {
-    /// What there is.
+    /// Documents as they were observed, or as they will be after earlier writes.
     pub observed: &'a ObservedNetwork,
-    /// Whose rules shall be right.
+    /// Services whose rules are planned.
     pub requests: &'a [ServiceRequest],
-    /// The other Services, whose rules stay.
+    /// Other Services, whose rules remain.
     pub others: &'a [ParsedService],
-    /// What is remembered, with the Nodes that there are.
+    /// Memory of earlier rules, with the current Nodes.
     pub memory: &'a RuleMemory,
-    /// Where machines are in pools.
+    /// Pools and addresses of the Nodes' machines.
     pub members: &'a PoolMemberAddresses,
-    /// The configuration.
     pub settings: &'a LoadBalancerSettings,
 }
 
 impl MachineRules {
-    /// Those whose rules are due on load balancers that stay as they are.
+    /// Returns the Services whose rules are due and that have a frontend on the observed load balancers.
     pub fn due(&self, observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> Vec<ServiceRequest> {
         if !self.are_due {
             return Vec::new();
@@ -62,14 +62,16 @@ fn is_served(request: &ServiceRequest, index: &PlanIndex<'_>, settings: &LoadBal
     request.spec().is_some_and(|spec| !index.frontend_addresses(spec, settings).is_empty())
 }
 
-/// Whether the rules of some Service lead to machines.
+/// Returns `true` if the rules of at least one Service lead to addresses of machines.
 pub fn leads_to_machines(requests: &[ServiceRequest], others: &[ParsedService]) -> bool {
     let mut specs = requests.iter().filter_map(ServiceRequest::spec).chain(others.iter().map(ParsedService::spec));
     specs.any(|spec| !spec.floating_ip)
 }
 
-/// Plans the security group on documents as they will be when all before it is written, with the rules of other Services that follow
-/// machines. `None`: there is no group. What is remembered is changed in a copy only.
+/// Plans the network security group on documents as they will be after all earlier writes, together with the rules of other Services that
+/// follow machines.
+///
+/// Returns `None` if there is no group. The memory is changed only in a copy.
 pub(super) fn plan_group(
     input: &PlanInput<'_>,
     written: &ObservedNetwork,
@@ -110,7 +112,7 @@ pub(super) fn plan_group(
     Some((plan_rules(group, &rules), needs))
 }
 
-/// Plans.
+/// Plans the rules of `group` for the requests, and keeps the rules of the other Services.
 pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> PlannedSecurityRules {
     let RuleInput { observed, requests, others, memory, members, settings } = *input;
     let index = PlanIndex::new(observed);
@@ -123,7 +125,7 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
         match memory.rules_of_request(request, &index, &machines, settings) {
             Ok(rules) => services.push(rules),
             Err(refusal) => {
-                // What it has stays, whoever leaves an address that it shares.
+                // A refused Service keeps its rules, even if another Service leaves an address that both share.
                 let kept = request.spec().map(|spec| rules_of_other(&ParsedService::Valid(Arc::clone(spec))));
                 other_rules.extend(kept);
                 refused.insert(request.identity().clone(), refusal);
@@ -141,7 +143,8 @@ pub fn plan_rules(group: &NetworkSecurityGroup, input: &RuleInput<'_>) -> Planne
     }
     if services.iter().chain(&other_rules).any(ServiceRules::denies_rest) {
         let owners = frontend_owners(&index, settings, identities());
-        // Where the owner denies the rest itself, as the Go CCM wrote it for both, a guest adds nothing.
+        // If the owner of an address denies other traffic itself, the deny rule of a guest blocks nothing more. The Go CCM writes this
+        // rule for both.
         let denying = specs().filter(|spec| security_rules::denies_rest(&spec.access)).map(|spec| &spec.identity);
         let denying: BTreeSet<&ServiceIdentity> = denying.collect();
         let as_guest = |rules: ServiceRules| {

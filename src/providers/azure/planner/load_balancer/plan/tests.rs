@@ -33,7 +33,7 @@ fn nodes() -> Vec<Arc<Node>> {
     [("n1", "10.0.0.1"), ("n2", "10.0.0.2")].map(node).to_vec()
 }
 
-/// What a plan depends on beside the requests.
+/// Input of a plan in addition to the requests.
 #[derive(Default)]
 struct Given {
     others: Vec<ParsedService>,
@@ -44,7 +44,7 @@ struct Given {
 }
 
 impl Given {
-    /// All was read.
+    /// Creates an input with these other Services, without missing reads.
     fn others(others: &[ParsedService]) -> Self {
         let request = |other: &ParsedService| ServiceRequest::Ensure(Arc::clone(other.spec()));
         let machine_rules = MachineRules { are_due: false, services: others.iter().map(request).collect() };
@@ -112,7 +112,7 @@ fn planned(
     made(Given::others(others).plan(PlanScope::Everything, observed, requests, settings))
 }
 
-/// What there is when the plan is carried out.
+/// Returns the documents after the plan is carried out.
 fn carried_out(before: &ObservedNetwork, plan: &Plan) -> ObservedNetwork {
     let mut after = after::after_network(before, &plan.network);
     after::apply_pools(&mut after, &plan.pools);
@@ -180,7 +180,7 @@ fn a_half_made_public_ip_is_finished_before_load_balancers() {
     assert_eq!(text(&[&id]), format!("put {id}: finish what ARM has left half made\n"));
 }
 
-/// Every read of a plan, in turn: what the plan asks for is there then, and fails as `failures` say.
+/// Repeats a plan until it needs no more reads. Returns the needs of each round, and the plan.
 fn rounds(given: &mut Given, requests: &[ServiceRequest], there: &ObservedNetwork) -> (Vec<PlanNeeds>, Plan) {
     let mut rounds = Vec::new();
     for _ in 0..5 {

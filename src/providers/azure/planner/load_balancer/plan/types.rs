@@ -1,4 +1,4 @@
-//! What a plan is made of, and what it depends on. Pure.
+//! Types of a plan and of its input. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,147 +23,144 @@ use super::{
 };
 use crate::providers::azure::model::{ArmError, ResourceId, network::ArmLoadBalancer};
 
-/// Which documents a plan is about.
+/// Documents that a plan is about.
 #[derive(Clone, Copy)]
 pub enum PlanScope<'a> {
-    /// All of them, one part after the other.
+    /// Every document, one part after the other.
     Everything,
     /// Public IPs, load balancers and private link services.
     Network,
-    /// The same with the security group, on members of pools as they are.
+    /// Documents of `Network` and the network security group, with the current members of pools.
     NetworkAndRules,
-    /// The same as `Network` for those whose public IPs are there; the others are in [`Plan::unready`].
+    /// Documents of `Network` for the Services whose public IPs exist. The other Services are in [`Plan::unready`].
     LoadBalancers,
-    /// Members of the pools that there are.
+    /// Members of the existing backend pools.
     Members,
     /// Members that leave these load balancers, which are about to be deleted.
     Eviction(&'a [&'a ArmLoadBalancer]),
-    /// The security group on load balancers as they are.
+    /// Network security group for the observed load balancers.
     SecurityGroup,
 }
 
-/// Everything that a plan depends on.
+/// Facts that a plan depends on.
 #[derive(Clone, Copy)]
 pub struct PlanInput<'a> {
-    /// What is planned.
     pub scope: PlanScope<'a>,
-    /// What there is.
     pub observed: &'a ObservedNetwork,
-    /// Services that shall be as they ask.
+    /// Services that the plan must bring to their desired state.
     pub requests: &'a [ServiceRequest],
-    /// The other Services; nothing is made for them, and nothing of theirs is taken away.
+    /// Other Services. Nothing is created for them, and nothing that they have is deleted.
     pub others: &'a [ParsedService],
-    /// What is remembered of Services and Nodes.
+    /// Memory of the rules of Services, and of Nodes.
     pub memory: &'a RuleMemory,
-    /// Services that keep what they have although they ask.
+    /// Services that keep what they have although they have a request.
     pub held: &'a BTreeSet<ServiceIdentity>,
-    /// What was read of the network.
+    /// Results of the reads of the network.
     pub network: &'a NetworkReads,
-    /// Services that do not ask and whose rules follow members of pools.
+    /// Services without a request whose rules follow the members of pools.
     pub machine_rules: &'a MachineRules,
-    /// Public IPs that Azure has left half made, as it said.
+    /// Public IPs that Azure reported as half made.
     pub half_made: &'a BTreeSet<ResourceId>,
-    /// Nodes, and what is known of their machines.
+    /// Nodes, and the lookups of their machines.
     pub pools: &'a PoolInput<'a>,
-    /// The configuration.
     pub settings: &'a LoadBalancerSettings,
 }
 
-/// Everything that has to be done.
+/// Planned changes of all documents, and the Services that keep what they have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
-    /// Public IPs, load balancers, and who is refused.
+    /// Public IPs, load balancers and private link services, and the refused Services.
     pub network: NetworkPlan,
-    /// Load balancers that are written once more, when all of those before have been.
+    /// Load balancers that are written again after all earlier writes.
     pub later: Vec<LaterChange>,
-    /// Members of back-end pools.
+    /// Members of backend pools.
     pub pools: PoolPlan,
-    /// The security group; `None`: there is none.
+    /// Rules of the network security group; `None` if there is no group or if the scope excludes it.
     pub rules: Option<PlannedSecurityRules>,
-    /// What depends on an answer.
+    /// Parts that depend on a response of Azure.
     pub waiting: BTreeSet<WaitingFor>,
-    /// How full the load balancers are then.
+    /// Occupancy of the load balancers after all writes.
     pub occupancy: NetworkOccupancy,
-    /// Services that keep what they have because something cannot be read.
+    /// Services that keep what they have because something cannot be read, with the reason.
     pub blocked: BTreeMap<ServiceIdentity, BlockedBy>,
     /// Services that keep what they have until their public IPs are written.
     pub unready: BTreeSet<ServiceIdentity>,
-    /// For whom each load balancer changes, in the order of the changes.
+    /// Services that cause the change of each load balancer, in the order of the changes.
     pub causes: Vec<BTreeSet<ServiceIdentity>>,
 }
 
-/// A plan, or what has to be read first.
+/// Plan, or the reads that are needed before it.
 #[derive(Debug)]
 pub enum Planned {
     Plan(Box<Plan>),
     Needs(PlanNeeds),
 }
 
-/// What was read of the network for a plan, and what is known beside that of what there is to read.
+/// Results of the reads of the network for a plan, and facts about the reads that it may request.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkReads {
-    /// What was asked for; `None`: nothing yet.
+    /// Query of all reads so far; `None` before the first read.
     pub query: Option<NetworkQuery>,
-    /// What was read for this plan although it was known.
+    /// Documents that were read for this plan although they were cached.
     pub refreshed: BTreeSet<NetworkCacheKey>,
-    /// What could not be read.
+    /// Reads of this plan that failed.
     pub failures: Vec<NetworkReadFailure>,
-    /// What could not be read for a reason that lasts.
+    /// Documents whose recent reads failed for a lasting reason.
     pub denied: BTreeSet<NetworkCacheKey>,
-    /// Why the zones of the region are not known. Only what is made anew needs them.
+    /// Error of the read of the region's zones. Only new or recreated resources need the zones.
     pub unread_zones: Option<ArmError>,
-    /// Resource groups of private link services that only Azure named.
+    /// Resource groups of private link services that only Azure reported.
     pub discovered_link_groups: BTreeSet<ResourceId>,
-    /// Resource groups where those who ask had private link services before.
+    /// Resource groups where the Services with requests had private link services before.
     pub former_link_groups: BTreeSet<ResourceId>,
-    /// How many Services are being deleted.
+    /// Number of Services that are being deleted.
     pub deleting: usize,
-    /// Those who ask for whom this process has sent a public IP to ARM.
+    /// Services with requests for which this process has sent a public IP to ARM.
     pub public_ip_attempts: BTreeSet<ServiceIdentity>,
     /// Whether there is nothing else to read.
     pub is_complete: bool,
 }
 
-/// What has to be read.
+/// Reads that are needed before a plan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanNeeds {
-    /// Of the network; `None`: nothing more.
+    /// Query of the network; `None` if nothing more is needed.
     pub network: Option<NetworkQuery>,
-    /// What of this is known and has to be read again.
+    /// Cached documents of the query that must be read again.
     pub refresh: BTreeSet<NetworkCacheKey>,
-    /// Of machines.
+    /// Lookups of machines and models for the members of pools.
     pub pools: PoolNeeds,
 }
 
-/// Why nothing can be planned for a Service.
+/// Reason why nothing can be planned for a Service.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BlockedBy {
-    /// What it names could not be read.
+    /// Reference of the Service that could not be read.
     #[error("what it names cannot be read: {}", .0.error)]
     Reference(Box<NetworkReadFailure>),
-    /// Its front ends have to be made, and the zones of the region are not known.
+    /// Zones of the region, which could not be read and which the Service needs for new frontends.
     #[error("the zones of the region cannot be read: {0}")]
     Zones(Box<ArmError>),
 }
 
-/// What becomes of the group, and what was asked of it.
+/// Plan of the network security group, and the rules that each Service needs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlannedSecurityRules {
-    /// The document and the answers.
+    /// Document to write, and the result for each Service.
     pub plan: SecurityRulePlan,
-    /// What each Service needs that could be planned for.
+    /// Rules of each Service for which they could be planned.
     pub services: Vec<ServiceRules>,
-    /// Services for which that could not be said, and why.
+    /// Services for which the rules could not be planned, with the reason.
     pub refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
-    /// What is recorded of them around the write.
+    /// Records of the Services that are saved before and after the write.
     pub records: PlannedRecords,
 }
 
-/// Services that do not ask and whose rules lead to machines: those rules follow the members of pools.
+/// Services without a request whose rules lead to machines. These rules follow the members of pools.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MachineRules {
-    /// Whether members or Nodes have changed since the rules of all of them were last written.
+    /// Whether members or Nodes have changed since the rules of all these Services were last written.
     pub are_due: bool,
-    /// What each of them would request.
+    /// Requests that these Services would make.
     pub services: Vec<ServiceRequest>,
 }

@@ -1,6 +1,6 @@
-//! What cannot be planned before Azure has answered. Pure.
+//! Parts that cannot be planned before Azure has responded. Pure.
 //!
-//! In: what there will be. Out: for each Service what it waits for.
+//! In: the documents as they will be. Out: the facts that each Service waits for.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -15,30 +15,30 @@ use super::{
 };
 use crate::providers::azure::model::ResourceId;
 
-/// Something that is planned when it is known.
+/// Part of a plan that waits until a fact is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitingFor {
-    /// Security rules of a Service: for the address of its public IP.
+    /// Security rules of a Service whose public IP has no address yet.
     PublicIpAddress(String, ResourceId),
-    /// Security rules of a Service: for the private address of a front end.
+    /// Security rules of a Service for a frontend (by name) without a private address.
     PrivateAddress(String, String),
-    /// A front end of a Service: until its public IP is deleted and made anew, or becomes a standard one.
+    /// Frontend of a Service whose public IP is first deleted and recreated, or becomes a standard one.
     PublicIpRecreation(String, IpFamily),
-    /// Members of a pool: until its load balancer is written.
+    /// Members of a pool whose load balancer is written first.
     NewPool(ResourceId),
-    /// A Node: until its machine is known. Why it is not.
+    /// Node whose machine is unknown, with the reason.
     Machine(String, String),
-    /// A Service: until what it names can be read. Why it cannot.
+    /// Service that names something unreadable, with the reason.
     Read(String, String),
-    /// Models of scale sets: until they can be listed. Why they cannot.
+    /// Models of scale sets, with the reason why they cannot be listed.
     Models(String),
-    /// A Node: until an entry of the configuration takes it.
+    /// Node that no entry of the configuration selects.
     Entry(String),
-    /// Security rules: until somebody makes the group.
+    /// Security rules whose network security group does not exist.
     SecurityGroup(ResourceId),
 }
 
-/// Why a Node is behind no load balancer.
+/// Reason why a Node is behind no load balancer.
 pub const NO_ENTRY: &str = "it is in no primaryVMSet, and no nodeSelector of an entry with a load balancer matches it; add an entry without nodeSelector, or label the Node";
 
 impl fmt::Display for WaitingFor {
@@ -63,7 +63,7 @@ impl fmt::Display for WaitingFor {
     }
 }
 
-/// What Services wait for in the documents that will be there.
+/// Returns the facts that Services wait for, judged by the documents as they will be.
 pub(super) fn for_network(
     written: &ObservedNetwork,
     requests: &[ServiceRequest],
@@ -75,13 +75,13 @@ pub(super) fn for_network(
     recreations(network).map(|(_, waiting)| waiting).chain(of_request).collect()
 }
 
-/// Who waits until a public IP is made anew.
+/// Returns the Services that wait until a public IP is recreated.
 pub fn recreations(network: &NetworkPlan) -> impl Iterator<Item = (&ServiceIdentity, WaitingFor)> {
     let recreated = network.public_ips.recreated.iter();
     recreated.map(|(who, family)| (who, WaitingFor::PublicIpRecreation(who.key.clone(), *family)))
 }
 
-/// The addresses that the security rules of a Service wait for.
+/// Returns the addresses that the security rules of a Service wait for.
 pub fn for_addresses(index: &PlanIndex<'_>, request: &ServiceRequest, settings: &LoadBalancerSettings) -> Vec<WaitingFor> {
     let ServiceRequest::Ensure(spec) = request else { return Vec::new() };
     let key = || spec.identity.key.clone();

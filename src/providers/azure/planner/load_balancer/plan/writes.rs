@@ -1,6 +1,6 @@
-//! A [`Plan`] as the requests that carry it out. Pure.
+//! Requests that carry out a [`Plan`]. Pure.
 //!
-//! In: what there is, and the plan. Out: a [`WritePlan`] with a document before and after each write, where the plan has it.
+//! In: the observed state, and the plan. Out: a [`WritePlan`] with the documents before and after each write, if the plan has them.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Every request, in the order in which they are sent.
+/// Returns all requests in the order in which they are sent.
 pub fn requests(observed: &ObservedNetwork, plan: &Plan) -> WritePlan {
     let mut requests = WritePlan { notes: plan.occupancy.notes().collect(), ..WritePlan::default() };
     for change in plan.changes() {
@@ -49,7 +49,7 @@ pub fn requests(observed: &ObservedNetwork, plan: &Plan) -> WritePlan {
     requests
 }
 
-/// `None`: nothing is sent.
+/// Returns the request for an entry; `None` if nothing is sent.
 fn request(observed: &ObservedNetwork, change: &PlannedChange<'_>) -> Option<PlannedWrite> {
     Some(match *change {
         PlannedChange::PublicIp(change) => {
@@ -100,7 +100,7 @@ fn load_balancer(
     }
 }
 
-/// Its connections go first, each on its own.
+/// Returns the deletions of a private link service: first each of its connections, then the service itself.
 fn private_link_deletion(gone: &PrivateLinkDeletion) -> Vec<PlannedWrite> {
     let connections = gone.document.connections().iter().filter_map(|connection| connection.id.as_deref());
     let ids = connections.filter_map(|id| ResourceId::parse(id).ok());
@@ -110,7 +110,9 @@ fn private_link_deletion(gone: &PrivateLinkDeletion) -> Vec<PlannedWrite> {
     writes
 }
 
-/// Members of pools: instances and interfaces are read just before they are written, so that no document is at hand.
+/// Returns the write of a change of pool members.
+///
+/// Instances and interfaces are read directly before they are written, so their writes have no documents here.
 pub fn pool(change: &PoolChange) -> PlannedWrite {
     let after = match &change.kind {
         PoolChangeKind::Pool(after) => serde_json::to_value(after.as_ref()).ok(),
@@ -122,7 +124,7 @@ pub fn pool(change: &PoolChange) -> PlannedWrite {
     PlannedWrite { method, leftover: false, ..write }
 }
 
-/// As it is sent.
+/// Returns a document in the form that is sent, without read-only fields.
 fn document(kind: &ApiType, document: Option<&impl Serialize>) -> Option<Value> {
     let mut value = serde_json::to_value(document?).ok()?;
     read_only::of(kind).map(|fields| strip(fields, &mut value));

@@ -1,7 +1,8 @@
 //! Claims of Nodes: only a machine's own Node counts, with the addresses that the machine has. Pure.
 //!
-//! In: Nodes, and what the inventory knows of their machines. Out: the claims that do not count, and Nodes without invented addresses. The
-//! kubelet that registers a Node chooses its provider id and its addresses, so neither may bring another machine into pools and rules.
+//! In: Nodes, and their machines in the inventory. Out: the claims that do not count, and Nodes without invented addresses.
+//! The kubelet that registers a Node chooses its provider id and its addresses, so neither may bring another machine into
+//! pools and rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,15 +29,15 @@ pub struct FalseClaim {
 /// Claims of Nodes that do not count.
 #[derive(Debug, Default, PartialEq)]
 pub struct NodeClaims {
-    /// Nodes with the machine of another Node.
+    /// Claims of Nodes to the machine of another Node.
     pub rejected: Vec<FalseClaim>,
     /// Nodes without the internal addresses that their machines lack, by name.
     corrected: BTreeMap<String, Arc<Node>>,
 }
 
 impl NodeClaims {
-    /// Checks the claims of `nodes`. `cached_machines` returns the machine of each query, or `None` where the inventory has none: then the
-    /// claim counts.
+    /// Checks the claims of `nodes`. `cached_machines` returns the machine of each query, or `None` if the inventory has
+    /// none. In that case the claim counts.
     pub fn new(nodes: &[Arc<Node>], cached_machines: impl FnOnce(&[MachineQuery]) -> Vec<Option<Arc<Machine>>>) -> Self {
         let queries: Vec<MachineQuery> = nodes.iter().map(|node| machine_query(node)).collect();
         let machines = cached_machines(&queries);
@@ -54,19 +55,20 @@ impl NodeClaims {
         Self { rejected, corrected }
     }
 
-    /// Returns those of `nodes` that count, with the addresses that count.
+    /// Returns the Nodes whose claims count, with the addresses that count.
     pub fn counted(&self, nodes: &[Arc<Node>]) -> Vec<Arc<Node>> {
         let rejected: BTreeSet<&str> = self.rejected.iter().map(|claim| node::name(&claim.node)).collect();
         let counted = nodes.iter().filter(|node| !rejected.contains(node::name(node)));
         counted.map(|node| Arc::clone(self.corrected.get(node::name(node)).unwrap_or(node))).collect()
     }
 
-    /// Returns `true` if some Node has addresses that its machine lacks: it may have gained them since it was read.
+    /// Returns `true` if some Node has addresses that its machine lacks. The machine may have gained them since it was read.
     pub fn has_corrected_nodes(&self) -> bool {
         !self.corrected.is_empty()
     }
 
-    /// Returns queries for the machines of Nodes that have none of the known addresses: the inventory may be older than these.
+    /// Returns queries for the machines of Nodes that have none of the cached addresses. The cached machines may be
+    /// outdated.
     pub fn outdated_machines(&self) -> Vec<MachineQuery> {
         let without_address = self.corrected.values().filter(|node| internal_addresses(node).is_empty());
         without_address.map(|node| machine_query(node)).collect()
@@ -78,7 +80,7 @@ impl NodeClaims {
 pub struct ReportedClaims(BTreeSet<String>);
 
 impl ReportedClaims {
-    /// Replaces what was reported; returns the claims that are new.
+    /// Replaces the reported claims and returns the new ones.
     pub fn update<'a>(&mut self, claims: &'a [FalseClaim]) -> Vec<&'a FalseClaim> {
         let names = claims.iter().map(|claim| node::name(&claim.node).to_owned()).collect();
         let before = std::mem::replace(&mut self.0, names);
@@ -86,7 +88,7 @@ impl ReportedClaims {
     }
 }
 
-/// Returns `true` if the Node of this name is the machine's own, or the machine's name is unknown.
+/// Returns `true` if `node` is the name of the machine's own Node, or if the name of the machine is unknown.
 pub fn is_own_node(machine: &Machine, node: &str) -> bool {
     machine.node_name().is_empty() || has_name(machine, node)
 }
@@ -96,7 +98,7 @@ fn has_name(machine: &Machine, node: &str) -> bool {
     [machine.node_name(), &machine.computer_name].iter().any(|name| spelling::same_name(name, node))
 }
 
-/// Returns the claims that do not count.
+/// Returns the claims of all claimants except the machine's own Node.
 fn false_claims(claimants: &[&Arc<Node>], machine: Option<&Machine>) -> Vec<FalseClaim> {
     let own = own_node(claimants, machine);
     let owner = own.map_or_else(|| machine.map_or("", Machine::node_name), |node| node::name(node));
@@ -104,7 +106,7 @@ fn false_claims(claimants: &[&Arc<Node>], machine: Option<&Machine>) -> Vec<Fals
     others.map(|node| FalseClaim { node: Arc::clone(node), owner: owner.to_owned() }).collect()
 }
 
-/// Returns the Node with the machine's name; while that is unknown, the oldest.
+/// Returns the Node with the machine's name, or the oldest claimant if that name is unknown.
 fn own_node<'a>(claimants: &[&'a Arc<Node>], machine: Option<&Machine>) -> Option<&'a Arc<Node>> {
     let claimants = claimants.iter().copied();
     match machine.filter(|machine| !machine.node_name().is_empty()) {
@@ -116,7 +118,8 @@ fn own_node<'a>(claimants: &[&'a Arc<Node>], machine: Option<&Machine>) -> Optio
     }
 }
 
-/// Returns `node` without internal addresses that its machine lacks; `None`: it has none of these, or those of the machine are unknown.
+/// Returns `node` without the internal addresses that its machine lacks. `None` if it has no such address, or if the
+/// machine's addresses are unknown.
 fn without_invented_addresses(node: &Node, machine: &Machine) -> Option<Node> {
     let own: BTreeSet<IpAddr> = machine.private_addresses().collect();
     let is_invented = |address: &NodeAddress| {
@@ -142,7 +145,7 @@ mod tests {
         Arc::new(node(name).provider_id(&format!("{MACHINE}{instance}")).created(created).build())
     }
 
-    /// Claims where each instance has this name.
+    /// Returns the claims of `nodes` if each instance has this host name.
     fn claims(nodes: &[Arc<Node>], computer_name: &str) -> NodeClaims {
         let machine = Machine { computer_name: computer_name.to_owned(), ..scale_set_instance("set", 0) };
         let machine = Arc::new(machine);

@@ -1,9 +1,9 @@
-//! Which Nodes have endpoints of which Service, and when a change of that is due in back-end pools. Pure.
+//! Nodes with endpoints of each Service, and the time at which changes of these are due in backend pools. Pure.
 //!
-//! In: EndpointSlices as they come and go, and moments. Out: for each requested Service the Nodes of all its slices. A published set remains
-//! until changes have gathered for an interval: however often endpoints move, a pool is written once in each. Slices are written by the users of the
-//! cluster: only those of requested Services are kept, each Node as a digest of 8 bytes, and a changed slice costs time proportional to its own size. The
-//! slices of a Service are put together once in an interval.
+//! In: changes of EndpointSlices, and times. Out: for each requested Service, the Nodes of all its slices. Changes gather
+//! for an interval before they are published, so that a pool is written at most once per interval. Users of the cluster
+//! write the slices. The index therefore keeps only slices of requested Services, with a digest of 8 bytes per Node, and a
+//! changed slice costs time proportional to its own size. The slices of a Service are merged once per interval.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,15 +16,15 @@ use tokio::time::Instant;
 
 use crate::cloud_provider::endpoint_digests::{digest, digests};
 
-/// The label that names the Service of an EndpointSlice.
+/// Label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Nodes that may be behind a Service with policy `Local`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EndpointNodes {
-    /// The Service has no EndpointSlice: those of all Nodes that may be behind load balancers.
+    /// Every Node that may be behind load balancers, because the Service has no EndpointSlice.
     All,
-    /// Only these, by digest of the name, in order: a slice without endpoints leaves none.
+    /// Nodes of the slices, as sorted digests of their names. Empty if no slice has endpoints.
     Only(Arc<[u64]>),
 }
 
@@ -34,7 +34,7 @@ impl EndpointNodes {
         Self::Only(in_order(names.into_iter().map(digest).collect()))
     }
 
-    /// Whether the Node of this name is one of them.
+    /// Returns `true` if the Node of this name may be behind the Service.
     pub fn contains(&self, node: &str) -> bool {
         match self {
             Self::All => true,
@@ -43,14 +43,14 @@ impl EndpointNodes {
     }
 }
 
-/// Returns each of the digests once, in order.
+/// Returns each digest once, in ascending order.
 fn in_order(mut digests: Vec<u64>) -> Arc<[u64]> {
     digests.sort_unstable();
     digests.dedup();
     digests.into()
 }
 
-/// `namespace/name` of a Service, in lower case.
+/// Key of a Service, `namespace/name`, in lower case.
 type ServiceKey = String;
 
 /// Endpoints of one requested Service.
@@ -62,7 +62,7 @@ struct ServiceEndpoints {
 }
 
 impl ServiceEndpoints {
-    /// Returns the endpoints of `slices`, published at once.
+    /// Returns the endpoints of `slices`, which are published immediately.
     fn of<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> Self {
         let slices = slices.map(|slice| (name_of(slice), digests(slice).into())).collect();
         let mut endpoints = Self { slices, published: EndpointNodes::All };
@@ -70,7 +70,7 @@ impl ServiceEndpoints {
         endpoints
     }
 
-    /// Replaces the Nodes of a slice; `None`: it is gone. Returns whether they are others than before.
+    /// Replaces the Nodes of a slice; `None` removes the slice. Returns `true` if they changed.
     fn put(&mut self, slice: String, nodes: Option<Arc<[u64]>>) -> bool {
         match nodes {
             Some(new) => self.slices.insert(slice, Arc::clone(&new)) != Some(new),
@@ -78,7 +78,7 @@ impl ServiceEndpoints {
         }
     }
 
-    /// Returns the Nodes of all slices. Those of a single slice are not copied.
+    /// Returns the Nodes of all slices. A single slice is shared, not copied.
     fn present(&self) -> EndpointNodes {
         let mut slices = self.slices.values();
         match (slices.next(), slices.len()) {
@@ -90,26 +90,25 @@ impl ServiceEndpoints {
         }
     }
 
-    /// Publishes the present Nodes. Returns whether they are others than before.
+    /// Publishes the present Nodes. Returns `true` if they changed.
     fn publish(&mut self) -> bool {
         let present = self.present();
         std::mem::replace(&mut self.published, present) != self.published
     }
 }
 
-/// See the module.
+/// Published Nodes of requested Services, and changes that are not published yet.
 #[derive(Debug, Default)]
 pub struct EndpointNodeIndex {
-    /// Requested Services.
     services: BTreeMap<ServiceKey, ServiceEndpoints>,
-    /// Services of which a slice has changed since the last publication.
+    /// Services with slices that changed since the last publication.
     changed: BTreeSet<ServiceKey>,
     since: Option<Instant>,
     publications: u64,
 }
 
 impl EndpointNodeIndex {
-    /// Takes note of a slice that is there now. `before`: the same slice as it was.
+    /// Records the change of a slice, given its versions before and after the change. `None` is a slice that does not exist.
     pub fn replace(&mut self, before: Option<&EndpointSlice>, now_there: Option<&EndpointSlice>, now: Instant) {
         for slice in [before, now_there].into_iter().flatten() {
             let Some(key) = service_of(slice) else { continue };
@@ -122,8 +121,10 @@ impl EndpointNodeIndex {
         }
     }
 
-    /// Returns the Nodes of these Services, by their keys as given. A Service that is new here is read from `slices`, all that there are; one that
-    /// is no longer requested is forgotten.
+    /// Returns the published Nodes of `services`, by their keys as given.
+    ///
+    /// A Service that is new here is read from `slices`, which returns all slices. A Service that is no longer requested is
+    /// forgotten.
     pub fn nodes_of(
         &mut self,
         services: &BTreeSet<String>,
@@ -153,12 +154,12 @@ impl EndpointNodeIndex {
         }
     }
 
-    /// When the changes that have gathered are due; `None`: there are none.
+    /// Returns the time at which the gathered changes are due, or `None` without changes.
     pub fn due(&self, interval: Duration) -> Option<Instant> {
         self.since.map(|since| since + interval)
     }
 
-    /// Publishes the present Nodes of all requested Services. Returns whether some Service has others than before.
+    /// Publishes the present Nodes of all requested Services. Returns `true` if those of some Service changed.
     pub fn publish(&mut self) -> bool {
         self.since = None;
         let mut differs = false;
@@ -169,7 +170,7 @@ impl EndpointNodeIndex {
         differs
     }
 
-    /// Counts up whenever a published set is another one.
+    /// Returns the number of changes of published Nodes.
     pub fn publications(&self) -> u64 {
         self.publications
     }

@@ -1,7 +1,8 @@
-//! Whose pool of its own a back-end pool is, where there are several load balancers. Pure.
+//! Owners of backend pools that Services have for themselves, where there are several load balancers. Pure.
 //!
-//! In: Services with such pools, and the Nodes that have endpoints of each. Out: for a pool of a load balancer the Service and the family it is for. The
-//! name alone proves nothing, since two Services may have one name for a pool: every rule that leads to the pool has to be that Service's, too.
+//! In: Services with such pools, and the Nodes that have endpoints of each. Out: for a pool of a load balancer, the Service
+//! and the family it is for. The name alone proves nothing, because two Services may have the same name for a pool: every
+//! rule that leads to the pool must belong to that Service, too.
 //! Upstream: `pkg/provider/azure_local_services.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,28 +20,29 @@ use crate::providers::azure::{
 /// The pool of a Service for one of its families.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalPool {
-    /// Whose it is.
+    /// Service that has the pool for itself.
     pub service: ServiceIdentity,
-    /// Of its members.
+    /// IP family of its members.
     pub family: IpFamily,
-    /// Who may be in it, of the Nodes that may be behind load balancers.
+    /// Nodes that may be in the pool if they may be behind load balancers at all.
     pub nodes: EndpointNodes,
 }
 
-/// All pools that Services have for themselves.
+/// Pools that Services have for themselves.
 #[derive(Debug, Clone, Default)]
 pub struct LocalPools {
-    /// By name in lower case.
+    /// Pools by name in lower case. Two Services may have the same name for a pool.
     by_name: BTreeMap<String, Vec<LocalPool>>,
 }
 
-/// The keys of those of these Services that have pools of their own.
+/// Returns the keys of the Services that have pools for themselves.
 pub fn local_services<'a>(services: impl IntoIterator<Item = &'a ServiceSpec>) -> BTreeSet<String> {
     services.into_iter().filter(|spec| spec.own_pool).map(|spec| spec.identity.key.clone()).collect()
 }
 
 impl LocalPools {
-    /// Of these Services. `nodes`: by key; pools of a Service that is missing there are left alone.
+    /// Returns the pools of `services`. `nodes` has the Nodes by key of the Service; a Service that is missing there gets no
+    /// pools, so that existing ones remain unchanged.
     pub fn new<'a>(services: impl IntoIterator<Item = &'a ServiceSpec>, nodes: &BTreeMap<String, EndpointNodes>) -> Self {
         let mut pools = Self::default();
         for spec in services.into_iter().filter(|spec| spec.own_pool) {
@@ -53,19 +55,19 @@ impl LocalPools {
         pools
     }
 
-    /// Whether there are none.
+    /// Returns `true` without any pool.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// What the pool with this id is for, if it is some Service's own.
+    /// Returns the Service and family of the pool with this id, or `None` if it has no single owner.
     pub fn find(&self, pool: &ResourceId, rules: &RulesByPool<'_>) -> Option<&LocalPool> {
         let candidates = self.by_name.get(&pool.name().to_lowercase())?;
         let names = rules.leading_to(pool).iter().map(|rule| rule.name.as_deref().unwrap_or_default());
         let is_theirs = |local: &&LocalPool| names.clone().all(|name| naming::owns_rule(&local.service, name));
         let mut fitting = candidates.iter().filter(is_theirs);
         let first = fitting.next();
-        // No rule leads to it, and several may mean it.
+        // Without rules that lead to the pool, several Services may have this name for it.
         first.filter(|_| fitting.next().is_none())
     }
 }
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(found("default-web", &[(&of_web, "default-web")]), webs(IpFamily::V4));
         assert_eq!(found("default-web", &[]), webs(IpFamily::V4), "no rule leads to it yet");
         assert_eq!(found("default-web", &[("theirs", "default-web")]), None);
-        // The family is that of the Service whose rules lead there, whatever the name ends in.
+        // The Service whose rules lead to the pool determines the family, not the suffix of the name.
         assert_eq!(found("default-web-ipv6", &[(&of_web, "default-web-ipv6")]), webs(IpFamily::V6));
         let odds = Some(("default/web-ipv6".to_owned(), IpFamily::V4, false));
         assert_eq!(found("Default-Web-IPv6", &[(&of_odd, "default-web-ipv6")]), odds);

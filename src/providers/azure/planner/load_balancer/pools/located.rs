@@ -1,7 +1,7 @@
-//! Which machines Nodes have, and where it is written in which pools those are. Pure.
+//! Machines of Nodes, and the member resources of these machines. Pure.
 //!
-//! In: Nodes, and what the inventory answers about their machines. Out: owners of members, in two steps: what Nodes tell by themselves, with
-//! [`MachineQuery`]s for the rest; and what an answer adds to that.
+//! In: Nodes, and results of the inventory for their machines. Out: owners of member resources in two steps: those that
+//! Nodes themselves show, with [`MachineQuery`]s for the other Nodes; then an owner from each result.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +19,10 @@ use crate::providers::azure::{
     node,
 };
 
-/// What the inventory answers to one [`MachineQuery`].
+/// Result of the inventory for one [`MachineQuery`].
 pub type MachineAnswer = Result<Arc<Machine>, LookupError>;
 
-/// The scale set or availability set of a machine.
+/// Returns the scale set or availability set of a machine.
 pub fn vm_set(machine: &Machine) -> Option<&ResourceId> {
     match &machine.kind {
         MachineKind::ScaleSetInstance { scale_set: set, .. }
@@ -32,7 +32,7 @@ pub fn vm_set(machine: &Machine) -> Option<&ResourceId> {
     }
 }
 
-/// The places of all Nodes as far as they tell them themselves, and queries for the others.
+/// Returns the member resources that the ids of Nodes name, and queries for the other Nodes.
 pub fn member_owners(nodes: &[Arc<Node>], members: &[PoolMember]) -> (PoolMemberOwners, Vec<MachineQuery>) {
     let mut owners = PoolMemberOwners::default();
     owners.by_resource.extend(members.iter().map(|member| (member.resource.key(), member.node.clone())));
@@ -42,7 +42,7 @@ pub fn member_owners(nodes: &[Arc<Node>], members: &[PoolMember]) -> (PoolMember
         let wanted = machine_query(node);
         match wanted.id.as_ref().and_then(PoolMemberResource::of_instance) {
             Some(place) => drop(owners.by_resource.insert(place.key(), wanted.node_name)),
-            // A Node with another id, or that is said to be none of Azure's, has no machine to be asked for by name.
+            // A Node that is unmanaged, or has an id of another kind, has no machine to look up by name.
             None if wanted.id.is_none() && (node::is_unmanaged(node) || node::provider_id(node).is_some()) => {}
             None => unknown.push(wanted),
         }
@@ -50,25 +50,26 @@ pub fn member_owners(nodes: &[Arc<Node>], members: &[PoolMember]) -> (PoolMember
     (owners, unknown)
 }
 
-/// Adds the answer about one Node.
+/// Adds the result for one Node.
 pub fn add_owner(owners: &mut PoolMemberOwners, wanted: MachineQuery, found: MachineAnswer) {
     match found {
         Ok(machine) => {
             let place = PoolMemberResource::of(&machine).map(|place| (place.key(), wanted.node_name));
             owners.by_resource.extend(place);
         }
-        // What the id names is gone.
+        // The machine with this id no longer exists.
         Err(LookupError::NotListed(_)) if wanted.id.is_some() => {}
         Err(_) => drop(owners.unlocated_nodes.insert(wanted.node_name)),
     }
 }
 
-/// Keys of all members of these pools.
+/// Returns the keys of all members of `pools`.
 pub fn member_keys(pools: &[ManagedPool]) -> BTreeSet<String> {
     pools.iter().flat_map(|pool| pool.members.iter().cloned()).collect()
 }
 
-/// Keys of the sets that the machines at these places are in, by key of the place. `machines`: of those with network interfaces.
+/// Returns the keys of the scale sets and availability sets of members, by key of the member resource. `machines` are those
+/// with network interfaces.
 pub fn sets_of_members<'a>(
     keys: &BTreeSet<&str>,
     machines: impl IntoIterator<Item = &'a Arc<Machine>>,

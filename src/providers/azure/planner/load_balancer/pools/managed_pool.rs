@@ -1,6 +1,6 @@
-//! The pools of the cluster that there are, and who is in them. Pure.
+//! Backend pools of the cluster, and their members. Pure.
 //!
-//! In: the load balancers as ARM last sent them. Out: one [`ManagedPool`] for each pool that membership is kept of.
+//! In: the load balancers as ARM last sent them. Out: one [`ManagedPool`] for each pool whose members this program manages.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `azure_loadbalancer_repo.go`.
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -26,38 +26,38 @@ use crate::providers::azure::{
     },
 };
 
-/// Whose machines a pool is for.
+/// Machines that may be in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolScope {
-    /// Those of all Nodes.
+    /// Machines of all Nodes.
     All,
-    /// Those of one scale set or availability set.
+    /// Machines of one scale set or availability set.
     VmSet(String),
-    /// Those of the Nodes that are placed on the entry of this name.
+    /// Machines of the Nodes that are placed on the entry of this name.
     Entry(String),
-    /// Those of the Nodes with endpoints of one Service, which has the pool for itself.
+    /// Machines of the Nodes with endpoints of one Service, which has the pool for itself.
     Service(EndpointNodes),
 }
 
-/// A pool of the cluster.
+/// Pool whose members this program manages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagedPool {
-    /// Its id.
     pub id: ResourceId,
-    /// The load balancer that it is a part of.
+    /// Id of the load balancer that contains the pool.
     pub load_balancer: ResourceId,
-    /// Family of its members.
+    /// IP family of the members.
     pub family: IpFamily,
-    /// Whose machines may be in it.
+    /// Machines that may be members.
     pub scope: PoolScope,
-    /// Keys of the places (see [`super::member_resource`]) that list it.
+    /// Keys of the member resources that list the pool (see [`super::member_resource`]).
     pub members: BTreeSet<String>,
-    /// The pool itself.
+    /// Pool as ARM last sent it.
     pub document: BackendAddressPool,
 }
 
 impl ManagedPool {
-    /// Whether machines of the set called `name` (empty: of none) may be in it.
+    /// Returns `true` if machines of the scale set or availability set `name` may be in the pool. The name is empty for
+    /// machines without set.
     pub fn takes(&self, name: &str) -> bool {
         match &self.scope {
             PoolScope::VmSet(set) => spelling::same_name(set, name),
@@ -65,12 +65,12 @@ impl ManagedPool {
         }
     }
 
-    /// Whether some of these Nodes belongs into it and has an address of its family.
+    /// Returns `true` if some of the Nodes belongs into the pool and has an address of its family.
     pub fn will_have_members(&self, nodes: &[PoolNode], settings: &LoadBalancerSettings) -> bool {
         nodes.iter().any(|node| node.belongs(settings) && node.address(self.family).is_some())
     }
 
-    /// Addresses that stand in it for themselves, not for an interface that lists it.
+    /// Returns `true` if the pool lists addresses directly, not for an interface that lists the pool.
     pub fn has_addresses(&self) -> bool {
         let properties = self.document.properties.as_ref();
         let entries = properties.and_then(|properties| properties.load_balancer_backend_addresses.as_ref());
@@ -81,7 +81,7 @@ impl ManagedPool {
     }
 }
 
-/// The pool without the addresses that it lists, for interfaces to list it; `None`: it has none.
+/// Returns the pool without listed addresses, so that interfaces can list it. `None` if it needs no change.
 pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool> {
     let mut changed = pool.clone();
     let properties = changed.properties.get_or_insert_default();
@@ -90,8 +90,10 @@ pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool
     (changed != *pool).then_some(changed)
 }
 
-/// The pools to keep. `local`: those that Services have for themselves. `created`: ids of pools that were made just now, which are filled even when
-/// the cluster's pools are left to others.
+/// Returns the pools whose members this program manages.
+///
+/// `local` has the pools of single Services. `created` has the ids of pools that were just created. They are filled even if
+/// the cluster's pools are preconfigured.
 pub fn managed_pools(
     observed: &ObservedNetwork,
     settings: &LoadBalancerSettings,
@@ -103,7 +105,7 @@ pub fn managed_pools(
     pools.filter(|target| !is_left_to_others(target, settings) || created.contains(&target.id)).collect()
 }
 
-/// All pools of one load balancer, whosever they are.
+/// Returns all pools of one load balancer, whether or not this program manages them.
 pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
     let Some(id) = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Vec::new() };
     pools_of(document).iter().filter_map(|pool| managed_pool(&id, pool)).collect()
@@ -122,13 +124,13 @@ fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings,
     all_of(document).into_iter().filter_map(managed).collect()
 }
 
-/// Addresses that the shared pools of a load balancer list.
+/// Returns the addresses that the shared pools of a load balancer list.
 pub(super) fn cluster_addresses(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
     let own = pools_of(document).iter().filter(|pool| pool.name.as_deref().is_some_and(|name| settings.shares_pool(name)));
     own.filter_map(|pool| pool.properties.as_ref()).flat_map(listed).collect()
 }
 
-/// Addresses that a pool lists.
+/// Returns the addresses that a pool lists.
 pub(super) fn listed(pool: &BackendAddressPoolProperties) -> impl Iterator<Item = IpAddr> {
     let entries = pool.load_balancer_backend_addresses.iter().flatten().filter_map(|entry| entry.properties.as_ref());
     entries.filter_map(|entry| entry.ip_address.as_deref()?.parse().ok())
@@ -148,7 +150,8 @@ fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option
     })
 }
 
-/// Basic load balancers that were left behind on a standard cluster are emptied and deleted, not kept.
+/// Returns `true` if this program maintains the load balancer. Basic ones that remain on a standard cluster are emptied and
+/// deleted instead.
 pub fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool {
     if settings.sku == LoadBalancerSku::Basic {
         return true;
@@ -157,8 +160,10 @@ pub fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -
     !document.is_basic() && settings.manages(external)
 }
 
-/// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after. One of an
-/// entry has those that are placed there.
+/// Returns the scope of the pools of the load balancer `name`.
+///
+/// With entries, the pools have the Nodes of their entry. Otherwise, a basic load balancer has the machines of one set: the
+/// primary set for the cluster's default load balancer, else the set in its name.
 fn scope(name: &str, settings: &LoadBalancerSettings) -> PoolScope {
     let (external, _) = naming::split_load_balancer(name);
     if settings.has_entries() {
@@ -172,7 +177,7 @@ fn scope(name: &str, settings: &LoadBalancerSettings) -> PoolScope {
     }
 }
 
-/// Returns `true` for the cluster's pools of a kind that is preconfigured. Pools of single Services are always managed.
+/// Returns `true` for the cluster's pools of a preconfigured kind. Pools of single Services are always managed.
 fn is_left_to_others(target: &ManagedPool, settings: &LoadBalancerSettings) -> bool {
     if matches!(target.scope, PoolScope::Service(_)) {
         return false;

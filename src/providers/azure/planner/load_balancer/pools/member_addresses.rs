@@ -1,7 +1,8 @@
-//! Which machines stand behind a Service, where security rules lead to machines: those in the pools of its load balancer.
+//! Machines behind a Service, for security rules that lead to machines: the members of the pools of its load balancer.
 //!
-//! In: the load balancers as ARM sent them, Nodes, and where it is written that their machines are in pools. Out: addresses. What is in
-//! the pools decides, not what should be: a machine that has not joined yet gets no traffic, and one that has not left goes on to.
+//! In: the load balancers as ARM sent them, Nodes, and the member resources of their machines. Out: addresses. Observed
+//! pools decide, not desired ones: a machine that has not joined yet gets no traffic, and one that has not left still gets
+//! it.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `GetBackendPrivateIPs`.
 
 use std::{
@@ -29,17 +30,18 @@ use crate::providers::azure::{
     },
 };
 
-/// The addresses of Nodes by where it is written that their machines are in pools.
+/// Addresses of Nodes by the member resources of their machines.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolMemberAddresses {
-    /// By key of the place.
+    /// Addresses by key of the member resource.
     by_resource: HashMap<String, Vec<IpAddr>>,
-    /// Those of Nodes that belong into the pools and whose machine nobody can tell now: they count as members of each.
+    /// Addresses of Nodes that belong into the pools and whose machines are not located: they count as members of each pool.
     unknown: Vec<IpAddr>,
 }
 
 impl PoolMemberAddresses {
-    /// Of these Nodes as far as they tell it themselves, and who has to be looked up. Pools of type `nodeIP` list addresses themselves.
+    /// Returns the addresses of Nodes whose ids name their member resources, and queries for the other Nodes. Pools of type
+    /// `nodeIP` list addresses and need neither.
     pub fn of_nodes(nodes: &[Arc<Node>], settings: &LoadBalancerSettings) -> (Self, Vec<(MachineQuery, PoolNode)>) {
         let (mut reached, mut unknown) = (Self::default(), Vec::new());
         if settings.pool_type == BackendPoolType::NodeIp {
@@ -55,7 +57,7 @@ impl PoolMemberAddresses {
         (reached, unknown)
     }
 
-    /// Adds the answer about one of the others.
+    /// Adds the result of the query for one of the other Nodes; `None` if its machine is not located.
     pub fn add(&mut self, node: PoolNode, machine: Option<&Machine>, settings: &LoadBalancerSettings) {
         match machine.and_then(PoolMemberResource::of) {
             Some(place) => drop(self.by_resource.insert(place.key(), node.addresses)),
@@ -64,8 +66,10 @@ impl PoolMemberAddresses {
         }
     }
 
-    /// Addresses of the machines behind the Service: what pools of its families list, and all addresses of machines whose interfaces
-    /// are in a pool of the cluster.
+    /// Returns the addresses of the machines behind the Service.
+    ///
+    /// The addresses are those that pools of its families list, and all addresses of machines whose interfaces are in a pool
+    /// of the cluster.
     pub fn of_service(&self, spec: &ServiceSpec, index: &PlanIndex<'_>, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
         let Some(balancer) = index.load_balancer_of(spec, settings) else { return Vec::new() };
         let mut addresses: BTreeSet<IpAddr> = self.unknown.iter().copied().collect();
@@ -86,7 +90,8 @@ impl PoolMemberAddresses {
     }
 }
 
-/// Addresses that the pools of the cluster's own load balancers list: they were put there for Nodes of this cluster.
+/// Returns the addresses that the pools of the cluster's own load balancers list for its Nodes. Empty unless all pools list
+/// addresses and none is preconfigured.
 pub fn listed_in_pools(observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
     if settings.pool_type != BackendPoolType::NodeIp || settings.preconfigured != (false, false) {
         return Vec::new();

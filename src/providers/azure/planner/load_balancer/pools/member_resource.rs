@@ -1,11 +1,11 @@
-//! Where it is written that a machine is in a pool: in an instance of a uniform scale set, or in a network interface. Pure.
+//! Resources whose documents list the pools of a machine: instances of uniform scale sets, and network interfaces. Pure.
 //!
-//! In: machines, provider ids, entries of pools. Out: [`PoolMemberResource`]s, and keys that are the same from whichever
-//! side they are made.
+//! In: machines, provider ids, entries of pools. Out: [`PoolMemberResource`]s, and keys that are equal for all of these
+//! sources.
 
 use crate::providers::azure::model::{Machine, MachineKind, ResourceId, api};
 
-/// The document that lists the pools of a machine.
+/// Resource whose document lists the pools of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolMemberResource {
     /// An instance of a uniform scale set.
@@ -19,7 +19,8 @@ const CONFIGURATIONS: &str = "/ipconfigurations/";
 const SCALE_SETS: &str = "/virtualmachinescalesets/";
 
 impl PoolMemberResource {
-    /// Where it is written for this machine: its primary interface, or the first one. `None` when it has none.
+    /// Returns the member resource of a machine: the instance itself in a uniform scale set, else its primary or first
+    /// interface. `None` without interface.
     pub fn of(machine: &Machine) -> Option<Self> {
         if matches!(machine.kind, MachineKind::ScaleSetInstance { .. }) {
             return Some(Self::Instance(machine.id.clone()));
@@ -28,30 +29,29 @@ impl PoolMemberResource {
         primary.map(|interface| Self::Interface(interface.id.clone()))
     }
 
-    /// The instance that this id names.
+    /// Returns the instance with this id, or `None` for an id of another type.
     pub fn of_instance(id: &ResourceId) -> Option<Self> {
         id.is_type(api::SCALE_SET_VMS.resource_type).then(|| Self::Instance(id.clone()))
     }
 
-    /// The place behind a key.
+    /// Returns the member resource with this key.
     pub fn of_key(key: &str) -> Option<Self> {
         let id = ResourceId::parse(key).ok()?;
         Some(if id.is_type(api::SCALE_SET_VMS.resource_type) { Self::Instance(id) } else { Self::Interface(id) })
     }
 
-    /// The document's id.
     pub fn id(&self) -> &ResourceId {
         match self {
             Self::Instance(id) | Self::Interface(id) => id,
         }
     }
 
-    /// The id in lower case.
+    /// Returns the id in lower case, by which maps refer to the resource.
     pub fn key(&self) -> String {
         self.id().key()
     }
 
-    /// An entry of `backendIPConfigurations` that this document makes: its key is [`Self::key`], the rest is anything.
+    /// Returns an entry of `backendIPConfigurations` whose key is [`Self::key`]. Its other names are placeholders.
     pub fn ip_configuration(&self) -> String {
         match self {
             Self::Instance(id) => format!("{id}/networkInterfaces/primary/ipConfigurations/primary"),
@@ -59,7 +59,7 @@ impl PoolMemberResource {
         }
     }
 
-    /// The scale set of an instance.
+    /// Returns the scale set of an instance, or `None` for a network interface.
     pub fn scale_set(&self) -> Option<ResourceId> {
         match self {
             Self::Instance(id) => id.parent(),
@@ -68,7 +68,8 @@ impl PoolMemberResource {
     }
 }
 
-/// The key of the place that makes this entry of `backendIPConfigurations`: an IP configuration of a network interface.
+/// Returns the key of the member resource to which an entry of `backendIPConfigurations` belongs. `None` if the entry is no
+/// IP configuration of an interface.
 pub fn key_of_entry(entry: &str) -> Option<String> {
     let mut key = entry.to_ascii_lowercase();
     let interface = key.rfind(INTERFACES)?;

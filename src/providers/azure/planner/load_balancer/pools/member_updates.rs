@@ -1,8 +1,9 @@
-//! Decides which documents have to be touched so that nodes are in the pools they belong into. Pure.
+//! Changes of member resources that put Nodes into the pools they belong into. Pure.
 //!
-//! In: the pools ([`ManagedPool`]), the machines of nodes ([`PoolMember`]). Out: what each document shall list and shall
-//! not ([`PoolMemberUpdate`]s), and what the models of scale sets shall. All pools of all load balancers in one write of a
-//! document. Upstream: `pkg/provider/azure_vmss.go` (`EnsureHostsInPool`), `azure_loadbalancer_backendpool.go`
+//! In: the pools ([`ManagedPool`]), the machines of Nodes ([`PoolMember`]). Out: the pools that each document must list and
+//! must not list ([`PoolMemberUpdate`]s), and the pools that the models of scale sets must list. One write of a document
+//! covers all pools of all load balancers.
+//! Upstream: `pkg/provider/azure_vmss.go` (`EnsureHostsInPool`), `azure_loadbalancer_backendpool.go`
 //! (`ReconcileBackendPools`).
 
 use std::{
@@ -24,27 +25,27 @@ use crate::providers::azure::{
     },
 };
 
-/// A Node's machine, as far as pools are concerned.
+/// Properties of a Node's machine that decide its membership in pools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolMember {
-    /// Name of the Node.
+    /// Name of the Node that owns the machine.
     pub node: String,
-    /// Where it is written which pools it is in.
+    /// Resource whose document lists the pools of the machine.
     pub resource: PoolMemberResource,
-    /// Its scale set.
+    /// Id of its uniform or flexible scale set, if it has one.
     pub scale_set: Option<ResourceId>,
-    /// Name of its scale set or availability set; empty when it is in none.
+    /// Name of its scale set or availability set; empty without set.
     pub set: String,
     /// Whether its scale set, if any, is a flexible one.
     pub is_flex: bool,
-    /// Whether it has an IPv6 address, as far as is known.
+    /// Presence of an IPv6 address; `None` if it is unknown.
     pub has_ipv6: Option<bool>,
-    /// Whether it runs, as far as is known, so that it can be written.
+    /// Whether it runs, so that it can be written. `true` if that is unknown.
     pub is_active: bool,
 }
 
 impl PoolMember {
-    /// The seat of a machine; `None` when it has no network interface.
+    /// Returns the member for a machine; `None` if the machine has no network interface.
     pub fn of(node: &str, machine: &Machine) -> Option<Self> {
         let (scale_set, set, is_flex) = match &machine.kind {
             MachineKind::ScaleSetInstance { scale_set, .. } => (Some(scale_set.clone()), scale_set.name(), false),
@@ -64,7 +65,7 @@ impl PoolMember {
         })
     }
 
-    /// The seat of an instance of a uniform scale set of which only the id is known; `None` for other ids.
+    /// Returns the member for an instance of a uniform scale set of which only the id is known; `None` for other ids.
     pub fn of_instance(node: &str, id: &ResourceId) -> Option<Self> {
         let place = PoolMemberResource::of_instance(id)?;
         let scale_set = place.scale_set();
@@ -79,43 +80,42 @@ impl PoolMember {
         })
     }
 
-    /// Whether it may be in this pool.
+    /// Returns `true` if the machine may be in this pool.
     fn fits(&self, target: &ManagedPool, settings: &LoadBalancerSettings) -> bool {
         let flex_on_basic = self.is_flex && settings.sku == LoadBalancerSku::Basic;
         let has_family = target.family == IpFamily::V4 || self.has_ipv6 != Some(false);
         !flex_on_basic && has_family && target.takes(&self.set)
     }
 
-    /// Whether some pool that it may be in does not have it.
+    /// Returns `true` if the machine is missing in a pool that it may be in.
     pub fn lacks(&self, targets: &[ManagedPool], settings: &LoadBalancerSettings) -> bool {
         let key = self.resource.key();
         targets.iter().any(|target| self.fits(target, settings) && !target.members.contains(&key))
     }
 }
 
-/// What one document shall list.
+/// Change of the pools that one document lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolMemberUpdate {
-    /// The document.
     pub resource: PoolMemberResource,
-    /// Whose machine it is; empty when no Node is known.
+    /// Name of the Node that owns the machine; empty if no such Node is known.
     pub node: String,
-    /// What to list and what not.
+    /// Pools to join and to leave.
     pub patch: PoolMembershipPatch,
-    /// Why it leaves, if it does.
+    /// Reason for leaving pools, if the machine leaves any.
     pub leave_reason: LeaveReason,
 }
 
-/// Why a machine leaves pools.
+/// Reason why a machine leaves pools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaveReason {
-    /// Its Node does not belong into them.
+    /// Node that does not belong into the pools.
     NotInPool,
-    /// No Node claims it: nobody waits for it.
+    /// No Node claims the machine, so no reconciliation waits for the change.
     Orphan,
-    /// These load balancers are deleted.
+    /// Load balancers with these names are deleted.
     LoadBalancersGo(Vec<String>),
-    /// The pools list addresses instead.
+    /// Pools list addresses instead.
     ByAddress,
 }
 
@@ -133,15 +133,15 @@ impl fmt::Display for LeaveReason {
     }
 }
 
-/// What has to be touched, by key of the place.
+/// Required changes by key of the member resource.
 pub type PoolMemberUpdates = BTreeMap<String, PoolMemberUpdate>;
 
-/// A wish for nothing yet.
+/// Returns a patch without pools to join or to leave.
 pub fn empty_patch(settings: &LoadBalancerSettings) -> PoolMembershipPatch {
     PoolMembershipPatch { is_standard: settings.sku == LoadBalancerSku::Standard, ..PoolMembershipPatch::default() }
 }
 
-/// The documents of machines that belong into pools and are not in all of them.
+/// Returns the updates for machines that are missing in pools they belong into.
 pub fn joins(targets: &[ManagedPool], members: &[PoolMember], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
     let mut tasks = PoolMemberUpdates::new();
     for member in members.iter().filter(|member| member.is_active) {
@@ -157,7 +157,8 @@ pub fn joins(targets: &[ManagedPool], members: &[PoolMember], settings: &LoadBal
     tasks
 }
 
-/// What the models of scale sets shall list, so that new instances begin in the pools. `group`: only its scale sets are written.
+/// Returns the pools that the models of scale sets must list, so that new instances begin in these pools. Only scale sets of
+/// `group` are written.
 pub fn models(
     targets: &[ManagedPool],
     members: &[PoolMember],
@@ -181,7 +182,7 @@ pub fn models(
     models
 }
 
-/// Adds to `tasks` the places that have to leave pools. `standings`: of those that may not stay, by key; `node` names theirs.
+/// Adds the member resources that must leave pools to `tasks`. The map has the names of their Nodes by key of the resource.
 pub fn leaves(
     targets: &[ManagedPool],
     standings: &BTreeMap<String, String>,
@@ -217,13 +218,13 @@ fn leave(
     }
 }
 
-/// Says of those that no Node claims that this is why they leave.
+/// Sets the reason [`LeaveReason::Orphan`] for member resources that no Node claims.
 pub fn mark_orphans(tasks: &mut PoolMemberUpdates, is_orphan: impl Fn(&str) -> bool) {
     let orphans = tasks.iter_mut().filter(|(key, _)| is_orphan(key));
     orphans.for_each(|(_, task)| task.leave_reason = LeaveReason::Orphan);
 }
 
-/// All places that list one of these pools, to list them no more.
+/// Returns the updates that remove all members from these pools.
 pub fn evict(targets: &[ManagedPool], why: &LeaveReason, settings: &LoadBalancerSettings) -> PoolMemberUpdates {
     let mut tasks = PoolMemberUpdates::new();
     for target in targets {

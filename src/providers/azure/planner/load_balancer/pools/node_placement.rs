@@ -1,11 +1,16 @@
-//! Which Nodes are behind the load balancers of which entry. Pure, and nothing is remembered.
+//! Placement of Nodes on the load balancers of entries. Pure, and nothing is remembered.
 //!
-//! In: entries, load balancers, and Nodes with their machines' sets and labels. Out: [`NodePlacement`]. A Node whose VM set is the primary one of an entry
-//! with a load balancer is there. Every other one is where a selector matches, or else at an entry without selector: where the pools
-//! show it already, and else where the fewest are. An entry with a load balancer and no Node has all Nodes stand in, so
-//! that its Services are served; where a Node only stands in does not keep it there. When the entry gets Nodes of its own, these join
-//! at once, and the stand-ins leave in a later pass: when all of its own Nodes are members and ready.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `accommodateNodesByPrimaryVMSet`, `accommodateNodesByNodeSelector`, which remember.
+//! In: entries, load balancers, and Nodes with the scale sets, availability sets and labels of their machines. Out:
+//! [`NodePlacement`]. A Node whose set is the primary one of an entry with a load balancer is placed there. Every other Node
+//! is placed where a selector matches, or else on an entry without selector. Among several such entries it remains on the
+//! one whose pools have it already; a new Node joins the one with the fewest Nodes.
+//!
+//! An entry with a load balancer and without Nodes of its own has all Nodes as stand-ins, so that its Services are served.
+//! Membership as a stand-in does not keep a Node on the entry. When the entry gets Nodes of its own, they join at once. The
+//! stand-ins leave in a later pass, when all its own Nodes are members and ready.
+//!
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `accommodateNodesByPrimaryVMSet`, `accommodateNodesByNodeSelector`.
+//! Upstream remembers placements.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,39 +36,39 @@ use crate::providers::azure::{
     },
 };
 
-/// Why a Node is placed on an entry.
+/// Reason why a Node is placed on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PlacementReason {
     PrimaryVmSet,
-    /// A selector matches, or nothing selects it and it was there, or it came where the fewest are.
+    /// The selector of the entry matches.
     Selector,
     AlreadyThere,
     FewestNodes,
 }
 
-/// Which Nodes are behind the load balancers of which entry.
+/// Nodes by the entry whose load balancers they are behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodePlacement {
     /// Names of the Nodes of each entry with a load balancer, by its name in lower case.
     by_entry: BTreeMap<String, BTreeMap<String, PlacementReason>>,
-    /// Nodes of which nobody can tell now where they belong: they stay where they are.
+    /// Nodes that cannot be placed now: they remain in the pools that have them.
     waiting: BTreeSet<String>,
-    /// Entries whose pools hold such a Node, by name in lower case: nobody stands in for what may be theirs.
+    /// Entries whose pools have such a Node, by name in lower case. They get no stand-ins, because that Node may be theirs.
     held: BTreeSet<String>,
-    /// Names of the Nodes that stand in until the own Nodes of an entry are ready members, by its name in lower case.
+    /// Names of the stand-ins that remain until the own Nodes of an entry are ready members, by its name in lower case.
     stand_ins: BTreeMap<String, BTreeSet<String>>,
-    /// Those of entries whose own Nodes are ready members.
+    /// Stand-ins of entries whose own Nodes are ready members.
     released_stand_ins: BTreeMap<String, BTreeSet<String>>,
-    /// Nodes that no entry takes, although there are load balancers.
+    /// Nodes that no entry accepts, although there are load balancers.
     pub unplaced: BTreeSet<String>,
 }
 
-/// What one entry has.
+/// Load balancer and pool members of one entry.
 struct EntryState<'a> {
     entry: &'a LoadBalancerEntry,
-    /// Whether it has a load balancer of either kind.
+    /// Whether the entry has an internal or an external load balancer.
     exists: bool,
-    /// Addresses that its pools list.
+    /// Addresses that the pools of the entry list.
     listed: BTreeSet<IpAddr>,
 }
 
@@ -73,7 +78,8 @@ impl EntryState<'_> {
     }
 }
 
-/// Places Nodes. `hosts`: those that may be behind load balancers. `gone`: load balancers that are about to be deleted.
+/// Places `hosts`, the Nodes that may be behind load balancers. Load balancers that are about to be deleted count as
+/// missing.
 pub fn place_nodes(
     observed: &ObservedNetwork,
     gone: &[ResourceId],
@@ -106,17 +112,17 @@ fn entry_state<'a>(
     EntryState { entry, exists: !documents.is_empty(), listed }
 }
 
-/// Nodes are placed one after the other.
+/// State while Nodes are placed one after the other. Each list has one element per entry.
 struct Placing<'s, 'e> {
     states: &'s [EntryState<'e>],
-    /// Whether all Nodes that are in pools are in those of this entry.
+    /// Flags of the entries whose pools have every Node that is in any pool.
     is_full: Vec<bool>,
-    /// Whether a Node is there that does not belong there, so that all only stand in.
+    /// Flags of the entries with a member that does not belong there, so that all members may be stand-ins.
     has_stand_ins: Vec<bool>,
     placed: Vec<BTreeMap<String, PlacementReason>>,
 }
 
-/// Where a Node may be.
+/// Entries on which a Node may be placed, by index.
 enum Choice {
     Primary(usize),
     OneOf(Vec<usize>),
@@ -154,7 +160,7 @@ impl<'s, 'e> Placing<'s, 'e> {
         Choice::OneOf(if selected.is_empty() { unselective().collect() } else { selected })
     }
 
-    /// Of those where the Node may be and is, the one where it does not merely stand in.
+    /// Returns the entry, among those at these indices, that the Node is a member of. Entries without stand-ins come first.
     fn kept(&self, node: &PoolNode, places: &[usize]) -> Option<usize> {
         let held = places.iter().copied().filter(|place| self.states[*place].holds(node));
         held.min_by_key(|place| (self.has_stand_ins[*place], self.is_full[*place], *place))
@@ -190,8 +196,10 @@ impl<'s, 'e> Placing<'s, 'e> {
         placement
     }
 
-    /// Returns the Nodes that stand in for an entry with Nodes of its own, as members there and at their own entry: first where the own
-    /// Nodes are still to become ready members, then where they are.
+    /// Returns the stand-ins of entries with Nodes of their own: first for entries whose own Nodes are not all ready
+    /// members, then for the others.
+    ///
+    /// A stand-in is a member both there and at its own entry.
     fn stand_ins(&self, hosts: &[&PoolNode]) -> (BTreeMap<String, BTreeSet<String>>, BTreeMap<String, BTreeSet<String>>) {
         let own_place = |node: &PoolNode| self.placed.iter().position(|own| own.contains_key(&node.name));
         let places: Vec<(&PoolNode, usize)> = hosts.iter().filter_map(|node| Some((*node, own_place(node)?))).collect();
@@ -221,7 +229,8 @@ impl<'s, 'e> Placing<'s, 'e> {
 }
 
 impl NodePlacement {
-    /// Who joins a pool and who may stay in it. `hosts`: those that may be behind load balancers; `all`: every Node.
+    /// Returns the Nodes that join a pool and those that may remain in it. `hosts` are the Nodes that may be behind load
+    /// balancers; `all` has every Node.
     pub fn of_pool<'n>(
         &self,
         scope: &PoolScope,
@@ -246,7 +255,8 @@ impl NodePlacement {
         (hosts.iter().filter(joins).collect(), all.iter().filter(|node| is_free(node) || joins(node)).collect())
     }
 
-    /// What has to become of a pool. `document`: the pool as it is; `hosts` and `all` as above.
+    /// Returns the required change of a pool. `document` is the observed pool. `hosts` may be behind load balancers; `all`
+    /// has every Node.
     pub fn update(
         &self,
         pool: &ManagedPool,
@@ -263,7 +273,7 @@ impl NodePlacement {
         node_ip::pool(document, None, joining, staying, settings)
     }
 
-    /// Returns `true` if Nodes keep an entry served until its own Nodes are ready.
+    /// Returns `true` if stand-ins serve an entry until its own Nodes are ready.
     pub fn has_stand_ins(&self) -> bool {
         !self.stand_ins.is_empty()
     }
@@ -273,12 +283,12 @@ impl NodePlacement {
         self.released_stand_ins.keys().cloned().collect()
     }
 
-    /// Keeps the stand-ins of an entry.
+    /// Moves the stand-ins of a released entry back to those that remain.
     pub fn keep_stand_ins(&mut self, entry: &str) {
         self.stand_ins.extend(self.released_stand_ins.remove_entry(entry));
     }
 
-    /// Why a pool has its members.
+    /// Returns the reason for the members of a pool, for people. `None` if the pool is of no entry with a load balancer.
     pub fn reason(&self, scope: &PoolScope) -> Option<String> {
         let PoolScope::Entry(entry) = scope else { return None };
         let own = self.by_entry.get(&entry.to_lowercase())?;

@@ -1,7 +1,7 @@
-//! What pools need to know about Nodes. Pure.
+//! Properties of Nodes that decide their membership in pools. Pure.
 //!
-//! In: Nodes. Out: [`PoolNode`]s, and what names their machines. Upstream: `pkg/provider/azure_standard.go` (`isControlPlaneNode`),
-//! `azure.go` (`updateNodeCaches`).
+//! In: Nodes. Out: [`PoolNode`]s, and queries for their machines. Upstream: `pkg/provider/azure_standard.go`
+//! (`isControlPlaneNode`), `azure.go` (`updateNodeCaches`).
 
 use std::net::IpAddr;
 
@@ -25,15 +25,17 @@ const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node
 const ROLE: &str = "kubernetes.io/role";
 pub(super) const INTERNAL_IP: &str = "InternalIP";
 
-/// Most internal addresses of one family that count of one Node. A kubelet may write any number of addresses into the status of its Node, and
-/// security rules have room for 4,000 of the whole cluster. Those that a known machine lacks do not count at all (`claims`).
+/// Largest number of internal addresses of one family that count for a Node.
+///
+/// A kubelet may write any number of addresses into the status of its Node, and security rules have room for 4,000 addresses
+/// of the whole cluster. Addresses that a cached machine lacks do not count at all (see [`super::claims`]).
 const MAX_ADDRESSES_PER_FAMILY: usize = 8;
 
-/// Labels that are looked at whatever is configured.
+/// Labels that are read with any configuration.
 pub const READ_LABELS: [&str; 5] =
     [CONTROL_PLANE[0], CONTROL_PLANE[1], ROLE, node::LABEL_MANAGED, node::LABEL_RESOURCE_GROUP];
 
-/// What decides whether `node` belongs into pools.
+/// Returns the properties of `node` that decide its membership in pools.
 pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     let labels = node.metadata.labels.as_ref();
     let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
@@ -58,7 +60,7 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     }
 }
 
-/// Addresses of type `InternalIP`, of each family the first eight.
+/// Returns the addresses of type `InternalIP`, at most the first eight of each family.
 pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     let internal = listed.filter(|address| address.type_ == INTERNAL_IP).filter_map(|address| address.address.parse().ok());
@@ -71,7 +73,7 @@ pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     internal.filter(is_counted).collect()
 }
 
-/// How the machine of `node` is asked for.
+/// Returns the query for the machine of `node`.
 pub fn machine_query(node: &Node) -> MachineQuery {
     let id = match node::provider_id(node).map(provider_id::parse) {
         Some(ParsedProviderId::Machine(id)) => Some(id),

@@ -1,10 +1,11 @@
-//! Members of pools whose machines no Node claims. Pure: time comes in.
+//! Members of pools whose machines no Node claims. Pure: the caller passes the time.
 //!
-//! In: which places Nodes have, which places are in pools, and in which sets they are. Out: who has to leave. Whose Node
-//! was seen and is gone leaves at once. Who never had one while this process looked may be a machine that starts, since new
-//! instances begin in the pools, and may need the pool for its way to the Internet: it has [`ORPHAN_GRACE_PERIOD`]. It may
-//! also be no machine of the cluster at all, put there by somebody else: it stays unless machines of Nodes are in the same
-//! scale set or availability set. Upstream knows only the first, from memory: `azure.go`, `updateNodeCaches`.
+//! In: the member resources of Nodes and of pools, and the sets of their machines. Out: the members that must leave. A
+//! member whose Node was observed and is deleted leaves at once. A member that never had a Node while this process ran may
+//! be a machine that starts: new instances begin in the pools, and may need them to reach the Internet. Such a member has
+//! [`ORPHAN_GRACE_PERIOD`]. Another owner may also have added a machine outside of the cluster. Its member remains unless
+//! machines of Nodes are in the same scale set or availability set. Upstream handles only the first case, from memory:
+//! `azure.go`, `updateNodeCaches`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,26 +14,27 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How long a machine may be in a pool without a Node.
+/// Time that a machine may be in a pool without a Node.
 pub const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(3600);
 
-/// The places of Nodes, as far as they are known.
+/// Owners of member resources, as far as they are located.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolMemberOwners {
-    /// Names of Nodes by key of their place.
+    /// Names of Nodes by key of their member resource.
     pub by_resource: BTreeMap<String, String>,
-    /// Nodes of which nobody can say now where their place is.
+    /// Names of Nodes whose member resource cannot be determined now.
     pub unlocated_nodes: BTreeSet<String>,
 }
 
 impl PoolMemberOwners {
-    /// Whether each of these places is some Node's.
+    /// Returns `true` if each of these member resources belongs to a Node.
     pub fn cover(&self, members: &BTreeSet<String>) -> bool {
         members.iter().all(|member| self.by_resource.contains_key(member))
     }
 }
 
-/// Those of `members` whose set is also that of a place in `known`. `sets`: keys of sets by key of the place.
+/// Returns the members in a scale set or availability set that also has the machine of a Node. `sets` has the keys of sets
+/// by key of the member resource.
 pub fn members_of_node_sets(
     members: &BTreeSet<String>,
     known: &BTreeMap<String, String>,
@@ -43,18 +45,20 @@ pub fn members_of_node_sets(
     members.iter().filter(is_one).cloned().collect()
 }
 
-/// What is remembered of members and Nodes.
+/// Remembered owners of pool members.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrphanedPoolMembers {
-    /// Names of Nodes by key of the place that they have, or had and that is still in a pool.
+    /// Names of Nodes by key of the member resource: current owners, and last owners of resources that are still in a pool.
     last_owner: BTreeMap<String, String>,
-    /// Since when members that never had a Node are known.
+    /// Times at which members without any owner so far were first observed, by key.
     ownerless_since: BTreeMap<String, Instant>,
 }
 
 impl OrphanedPoolMembers {
-    /// Who has to leave now, by key of the place with the name of the Node that it had, and after how long the next one has to.
-    /// `companions`: members that may leave although they never had a Node.
+    /// Returns the members that must leave now, and the delay until the next one must leave.
+    ///
+    /// The map has the name of the last owner by key of the member resource; the name is empty without owner. `companions`
+    /// are members that may leave although they never had a Node.
     pub fn update(
         &mut self,
         claims: PoolMemberOwners,
@@ -68,7 +72,7 @@ impl OrphanedPoolMembers {
         let (doubtful, mut leaving): (BTreeMap<_, _>, BTreeMap<_, _>) = had.partition(|(_, node)| unknown.contains(node));
         let strangers = free.into_iter().filter(|key| companions.contains(*key));
         let strangers = strangers.filter(|key| !doubtful.contains_key(*key) && !leaving.contains_key(*key));
-        // Whose Node cannot be found may be anybody.
+        // A Node that is not located may own any member, so the grace period starts again.
         let before = if unknown.is_empty() { std::mem::take(&mut self.ownerless_since) } else { BTreeMap::new() };
         self.ownerless_since = strangers.map(|key| (key.clone(), before.get(key).copied().unwrap_or(now))).collect();
         self.last_owner = known.into_iter().chain(doubtful).chain(leaving.clone()).collect();
@@ -126,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever went before: in the end those leave that nobody claims, and no others.
+        /// Checks that in the end exactly the members leave that no Node claims, whatever the history.
         #[test]
         fn the_end_does_not_depend_on_the_way(
             steps in prop::collection::vec((0_u8..16, 0_u8..16, 0_u8..16, 0_u64..5_000), 0..12),

@@ -1,8 +1,8 @@
-//! How long the own Nodes of entries have been ready members, before the Nodes that stand in for them leave. Pure.
+//! Period for which the own Nodes of entries must be ready members before stand-ins leave. Pure.
 //!
-//! In: a [`NodePlacement`] and the time. Out: the same, with stand-ins kept where own Nodes became ready members a moment ago: the load
-//! balancer's health probes need some intervals to find them healthy. What is remembered is lost with the process, which costs one more
-//! interval.
+//! In: a [`NodePlacement`] and the time. Out: the placement, in which stand-ins remain where own Nodes became ready members
+//! only a moment ago: the load balancer's health probes need some intervals to find them healthy. The state is lost with the
+//! process, which costs one more interval.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::node_placement::NodePlacement;
 
-/// Since when the own Nodes of entries are ready members while others stand in, by name of the entry in lower case.
+/// Times since which the own Nodes of entries are ready members next to stand-ins, by name of the entry in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadyEntries {
     since: BTreeMap<String, Instant>,

@@ -1,4 +1,4 @@
-//! What of a Service is recorded for the next process.
+//! Tests of the facts about a Service that are recorded for the next process.
 
 use super::*;
 use crate::providers::azure::planner::load_balancer::desired::samples::{ensure, service};
@@ -13,7 +13,7 @@ fn addresses<C: FromIterator<IpAddr>>(texts: &[&str]) -> C {
     texts.iter().map(|text| address(text)).collect()
 }
 
-/// A group with all rules of a Service, which lead to all of its addresses.
+/// Returns the destinations of a group with all rules of a Service, each of which leads to all of its addresses.
 fn listing(rules: &ServiceRules) -> ListedDestinations {
     let all = &(&rules.destinations | &rules.former) | &rules.claimed;
     rules.ownership.rules.iter().map(|rule| (*rule, all.clone())).collect()

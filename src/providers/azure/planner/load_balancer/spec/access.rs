@@ -1,4 +1,4 @@
-//! Who may reach a Service. Pure. Upstream: `pkg/provider/loadbalancer/accesscontrol.go`, `configuration.go`.
+//! Access restrictions of a Service. Pure. Upstream: `pkg/provider/loadbalancer/accesscontrol.go`, `configuration.go`.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) const SPEC_RANGES: &str = "spec.loadBalancerSourceRanges";
 /// Longest text of a range in the field, in bytes.
 const MAX_RANGE_LENGTH: usize = 64;
 
-/// Ranges, and whether some text was none.
+/// Valid ranges, and whether some text was invalid.
 #[derive(Default)]
 struct SourceRanges {
     ranges: Vec<IpNet>,
@@ -26,7 +26,7 @@ struct SourceRanges {
 }
 
 impl SourceRanges {
-    /// Somebody meant to restrict, and nobody knows to what.
+    /// Returns the sources of a restriction that cannot be read: no range is allowed.
     fn unreadable() -> Self {
         Self { ranges: Vec::new(), has_invalid: true }
     }
@@ -38,8 +38,9 @@ impl SourceRanges {
     }
 }
 
-/// `from_spec`: `spec.loadBalancerSourceRanges`. Whatever of it and of the annotations cannot be read closes the Service to all that the
-/// rest does not allow.
+/// Returns the access restrictions of a Service. `from_spec`: `spec.loadBalancerSourceRanges`.
+///
+/// Invalid parts of the field or of the annotations close the Service to all sources that the valid parts do not allow.
 pub(super) fn access(reading: &mut SpecReader<'_>, from_spec: &[String], internal: bool) -> AccessControl {
     let spec = from_field(reading, from_spec);
     let annotated = from_annotation(reading, &ALLOWED_IP_RANGES).and(from_annotation(reading, &SOURCE_RANGES));
@@ -68,7 +69,7 @@ pub(super) fn compare_families(reading: &mut SpecReader<'_>, spec: &ServiceSpec)
     let closed_family = families.iter().find(|family| tags.is_empty() && !has_ranges(**family));
     let closed = closed_family.map(|family| {
         let example = if *family == IpFamily::V4 { "0.0.0.0/0" } else { "::/0" };
-        // Azure's own rules let it in unless a rule denies the rest.
+        // Azure's default rules allow the virtual network unless a rule denies the rest.
         let exception = if spec.internal && !deny_all { ", except to the virtual network," } else { "" };
         format!(
             "{family} is closed{exception} as no rule of the Service allows it: expected a range of {family}, such as {example} for every address"
@@ -109,7 +110,7 @@ fn from_annotation(reading: &mut SpecReader<'_>, key: &AnnotationKey<RangeListFo
     }
 }
 
-/// The service tags, and whether some text was none.
+/// Returns the valid service tags, and whether some text was invalid.
 fn tags(reading: &mut SpecReader<'_>) -> (Vec<String>, bool) {
     let Some(items) = reading.get(&ALLOWED_SERVICE_TAGS) else {
         return (Vec::new(), ALLOWED_SERVICE_TAGS.is_given(reading.annotations));
@@ -131,7 +132,7 @@ fn sources(
     SourceRanges { ranges: items.into_iter().filter_map(Result::ok).collect(), has_invalid }
 }
 
-/// Whether there is anything invalid.
+/// Warns about invalid texts, and returns `true` if there are any.
 fn warn_invalid<'t>(
     reading: &mut SpecReader<'_>,
     field: &str,
@@ -176,7 +177,10 @@ fn combine(reading: &mut SpecReader<'_>, sources: SourceRanges, tags: Vec<String
     }
 }
 
-/// `True` and the like, and what is not clearly a no: the Service is external, as upstream makes it, but the Internet is not let in.
+/// Returns `true` if an external Service was probably meant to be internal: the annotation is `True` or another text that does not clearly
+/// mean no.
+///
+/// The Service is external, as in upstream, but no rule allows the Internet.
 fn seems_internal(reading: &mut SpecReader<'_>) -> bool {
     let may_mean_yes = |text: &&String| {
         text.len() > RestrictionFormat::LONGEST || !matches!(RestrictionFormat::read(text), Ok(None | Some(false)))

@@ -1,8 +1,8 @@
-//! Which addresses of `azure-additional-public-ips` a Service gets. Pure.
+//! Additional addresses (`azure-additional-public-ips`) that a Service may have. Pure.
 //!
-//! In: addresses, and those that the cluster has. Out: what stands in the way of an address. The addresses get into the status of the Service,
-//! where nodes believe them (the class of CVE-2020-8554), and into security rules. So addresses that something in the cluster or its network
-//! has are skipped one by one; the Service gets the others. Upstream copies all of them.
+//! In: addresses, and those that the cluster uses. Out: the conflict that prevents an address. The addresses become part of the Service's
+//! status, which Nodes trust (the class of CVE-2020-8554), and of security rules. So addresses that the cluster or its network uses are
+//! skipped separately, and the Service gets the others. Upstream copies all of them.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -18,16 +18,16 @@ use super::{
 };
 use crate::providers::azure::planner::load_balancer::annotations::{ADDITIONAL_PUBLIC_IPS, excerpts};
 
-/// Which additional addresses the operator allows: a field of the configuration.
+/// Additional addresses that the operator allows (`allowedAdditionalPublicIPs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdditionalIpPolicy {
     Any,
-    /// Those in these ranges; without ranges none.
+    /// Addresses in these ranges; without ranges, none.
     Within(Vec<IpNet>),
 }
 
 impl AdditionalIpPolicy {
-    /// Reads `any`, `none`, or ranges between commas. The error is the part that is none of them.
+    /// Parses `any`, `none`, or ranges between commas; an empty text means `any`. The error is the part that is invalid.
     pub fn parse(text: &str) -> Result<Self, &str> {
         match text.trim() {
             "" | "any" => Ok(AdditionalIpPolicy::Any),
@@ -44,24 +44,24 @@ impl AdditionalIpPolicy {
     }
 }
 
-/// What a private address may belong to as long as ranges are missing.
+/// Holder of private addresses while ranges are missing.
 const UNKNOWN: &str = "subnets that are not known";
 
-/// Addresses that the cluster and its network have.
+/// Addresses that the cluster and its network use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterAddresses {
     /// Single addresses, each with the object that has it.
     pub owners: HashMap<IpAddr, String>,
-    /// Addresses in the status of Services that this process has not synchronized yet, which may have claimed them only, with the Service.
+    /// Addresses in the status of Services that this process has not synchronized yet, each with its Service, which may only claim it.
     pub unsettled: HashMap<IpAddr, String>,
     /// Ranges, each with its name.
     pub ranges: Vec<(IpNet, String)>,
-    /// Why ranges are missing: no private address is safe then.
+    /// Reason for missing ranges: while there is one, every private address may be in use.
     pub unknown: Option<String>,
 }
 
 impl ClusterAddresses {
-    /// Returns what has the address; `None`: a Service may have it.
+    /// Returns the holder of the address; `None`: a Service may have the address.
     pub fn holder(&self, address: IpAddr) -> Option<String> {
         let in_range = || self.ranges.iter().find(|(range, _)| range.contains(&address));
         let of_range = || in_range().map(|(range, name)| format!("{name} ({range})"));
@@ -69,8 +69,9 @@ impl ClusterAddresses {
         self.owners.get(&address).cloned().or_else(of_range).or_else(unknown)
     }
 
-    /// Returns what keeps the Service from the address. It keeps one that it has already as long as ranges are missing, or as it is not known
-    /// whether another Service only claimed it.
+    /// Returns the holder that prevents the Service from having the address.
+    ///
+    /// A Service keeps an address of its status while ranges are missing, and while another Service may only claim the address.
     pub fn obstacle(&self, spec: &ServiceSpec, address: IpAddr) -> Option<String> {
         let holder = self.holder(address).filter(|holder| holder != UNKNOWN);
         let doubtful = || self.holder(address).or_else(|| self.unsettled.get(&address).cloned());
@@ -78,7 +79,8 @@ impl ClusterAddresses {
     }
 }
 
-/// Reads the annotation. Addresses that no Service can have, or that the operator does not allow, are left out with a warning.
+/// Returns the addresses of the annotation. Addresses that no Service can have, or that the operator does not allow, are omitted with a
+/// warning.
 pub(super) fn additional(reading: &mut SpecReader<'_>, allowed: &AdditionalIpPolicy) -> Vec<IpAddr> {
     let addresses = reading.get(&ADDITIONAL_PUBLIC_IPS).unwrap_or_default();
     let (usable, special): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(|address| can_be_served(*address));
@@ -97,20 +99,20 @@ pub(super) fn additional(reading: &mut SpecReader<'_>, allowed: &AdditionalIpPol
     granted
 }
 
-/// Returns whether a Service has an additional address that is a public one for sure only if the ranges of the cluster's network are known.
+/// Returns `true` if an additional address may be private, so that the ranges of the cluster's network must be known.
 pub fn has_private_additional_ips(spec: &ServiceSpec) -> bool {
     spec.additional_ips.iter().any(|address| !addresses::is_public(*address))
 }
 
-/// What a Service names in `azure-additional-public-ips`, accepted or not: its status proves no front end at these addresses.
+/// Returns the addresses that a Service names in `azure-additional-public-ips`, accepted or not: its status proves no frontend at them.
 pub fn annotated_additional_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
-    /// More than is accepted, so that nobody hides one address behind many.
+    /// Largest number of read addresses. More than is accepted, so that a long list cannot hide an address.
     const MOST: usize = 1_000;
     let text = service.metadata.annotations.as_ref().and_then(|annotations| annotations.get(ADDITIONAL_PUBLIC_IPS.key));
     text.into_iter().flat_map(|text| text.split(',').take(MOST)).filter_map(|item| addresses::parse(item.trim()))
 }
 
-/// Returns which additional addresses the Service does not get: something in the cluster or its network has them.
+/// Returns a refusal with the additional addresses that the Service does not get, because the cluster or its network uses them.
 pub fn additional_ip_conflict(spec: &ServiceSpec, cluster: &ClusterAddresses) -> Option<ServiceRefusal> {
     let taken =
         spec.additional_ips.iter().filter_map(|address| Some(format!("{address} of {}", cluster.obstacle(spec, *address)?)));
@@ -136,7 +138,7 @@ mod tests {
 
     const ADDITIONAL: &str = "azure-additional-public-ips";
 
-    /// What a Service gets, and the warnings.
+    /// Returns the additional addresses of a Service, and its warnings.
     fn read(text: &str, allowed: &str) -> (Vec<String>, String) {
         let settings =
             LoadBalancerSettings { additional_public_ips: AdditionalIpPolicy::parse(allowed).unwrap(), ..settings() };

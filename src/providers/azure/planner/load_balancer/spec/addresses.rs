@@ -12,26 +12,27 @@ use crate::providers::azure::planner::load_balancer::annotations::{INTERNAL, IPV
 
 /// Address of Azure's platform services, the same in every virtual network.
 const PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
-/// This network, protocol assignments, benchmarks and reserved addresses. Those of documentation are left out.
+/// Ranges of this network, protocol assignments, benchmarks and reserved addresses. Documentation ranges are not included.
 const RESERVED: [Ipv4Net; 4] = [
     Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8),
     Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 0), 24),
     Ipv4Net::new_assert(Ipv4Addr::new(198, 18, 0, 0), 15),
     Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
-/// Global unicast addresses: those outside are a link's, a site's, a translator's, or unassigned.
+/// Global unicast addresses. Others are link-local, site-local, translated, or unassigned.
 const GLOBAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 /// Private addresses of IPv6 (RFC 4193).
 const UNIQUE_LOCAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
-/// Shared by carriers (RFC 6598); not public.
+/// Shared addresses of carriers (RFC 6598), which are not public.
 const CARRIER_GRADE_NAT: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
 const SPEC_ADDRESS: &str = "spec.loadBalancerIP";
 
-/// What a pinned address has to be.
+/// Requirements that a pinned address must meet.
 pub(super) struct PinRequirement {
-    /// Whether it may be a private address: the Service is internal, or the cloud is an Azure Stack, whose operator chooses public addresses.
+    /// Whether a private address is accepted: the Service is internal, or the cloud is an Azure Stack, whose operator chooses public
+    /// addresses.
     pub(super) accepts_private: bool,
-    /// Whether the address decides about the front end of a family: an address that decides nothing is no reason to refuse.
+    /// Families whose frontend the address determines. An invalid address without effect is a warning instead of a refusal.
     pub(super) effective: PerFamily<bool>,
 }
 
@@ -39,7 +40,7 @@ fn report(reading: &mut SpecReader<'_>, field: &str, message: &str, decides: boo
     if decides { reading.refuse(refusal(field, message)) } else { reading.without_effect(field, message) }
 }
 
-/// The pinned addresses: annotations, else `spec.loadBalancerIP` for its family.
+/// Returns the pinned addresses: those of annotations, else `spec.loadBalancerIP` for its family.
 pub(super) fn pinned(
     reading: &mut SpecReader<'_>,
     from_spec: Option<&str>,
@@ -81,7 +82,7 @@ fn check(text: &str, family: IpFamily, accepts_private: bool) -> Result<IpAddr, 
     ))
 }
 
-/// Whether an address can be that of a public IP, except on Azure Stack.
+/// Returns `true` if an address can be that of a public IP, except on Azure Stack.
 pub fn is_public(address: IpAddr) -> bool {
     let is_private = match address {
         IpAddr::V4(v4) => v4.is_private() || CARRIER_GRADE_NAT.contains(&v4),
@@ -90,7 +91,7 @@ pub fn is_public(address: IpAddr) -> bool {
     can_be_served(address) && !is_private
 }
 
-/// Returns whether some Service can have the address: it is neither a machine's, a link's, a group's, Azure's platform's, nor reserved.
+/// Returns `true` if a Service can have the address: it is not loopback, link-local, multicast, reserved, or of Azure's platform.
 pub(super) fn can_be_served(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

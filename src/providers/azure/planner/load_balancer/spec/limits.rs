@@ -1,18 +1,19 @@
-//! Limits of what one Service, and all Services of a namespace, may take of what all share. Pure.
+//! Limits of the shared resources that one Service, and all Services of a namespace, may use. Pure.
 //!
-//! In: specs and the limits of the configuration. Out: refusals. Without limits only those of Azure count. Upstream has no such rule.
+//! In: specs and the limits of the configuration. Out: refusals. Without configured limits, only those of Azure apply. Upstream has no such
+//! limits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{ServiceIdentity, ServiceRefusal, ServiceSpec, access::SPEC_RANGES, reader::refusal};
 use crate::providers::azure::planner::load_balancer::annotations::ALLOWED_SERVICE_TAGS;
 
-/// One kind of what Services share.
+/// Kind of resource that Services share.
 struct SharedKind {
     unit: &'static str,
-    /// Field of the configuration.
+    /// Field of the configuration that sets the limit.
     limit: &'static str,
-    /// Field of a Service.
+    /// Field of a Service that a refusal names.
     field: &'static str,
 }
 
@@ -35,12 +36,12 @@ const KINDS: &[SharedKind; 3] = &[
     },
 ];
 
-/// Limits; `None`: any number.
+/// Limits of Services and namespaces; `None`: any number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServiceLimits {
     /// Ports, source ranges and security rules of a Service.
     pub of_service: [Option<usize>; KINDS.len()],
-    /// The limits of a namespace, as a multiple of those of a Service.
+    /// Limits of a namespace, as a multiple of those of a Service.
     pub namespace_factor: Option<usize>,
 }
 
@@ -58,9 +59,9 @@ impl ServiceLimits {
         refused.collect()
     }
 
-    /// Returns which of the `requested` Services their namespaces have no room for.
+    /// Returns a refusal for each of the `requested` Services that would exceed a limit of its namespace.
     ///
-    /// Those that have an address come before those that have none, each by name, so a new Service never displaces one that is served.
+    /// Services with an address count first, then those without one, each by name, so a new Service never displaces a served one.
     pub fn namespace_refusals(
         &self,
         requested: &[&ServiceSpec],
@@ -115,7 +116,7 @@ fn usage(spec: &ServiceSpec) -> [usize; KINDS.len()] {
     [ports * spec.families.len(), ranges, spec.security_rule_count()]
 }
 
-/// Returns the kinds of which more is used than allowed, with both numbers.
+/// Returns the kinds whose limits are exceeded, each with the limit and the used amount.
 fn excess(
     limits: [Option<usize>; KINDS.len()],
     used: [usize; KINDS.len()],
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
     use crate::providers::azure::planner::load_balancer::spec::tests::accepted;
 
-    /// A Service with this many ports.
+    /// Returns a Service with `ports` ports, and with an address in its status if `is_served`.
     fn service(key: &str, ports: usize, is_served: bool) -> ServiceSpec {
         let mut spec = accepted(&[], json!({}));
         spec.identity.key = key.to_owned();
@@ -150,7 +151,7 @@ mod tests {
             (vec![service("a/z", 10, true)], vec![service("a/new", 20, false)], &[]),
             (vec![service("a/z", 11, true)], vec![service("a/x", 10, true)], &["a/z"]),
             (vec![service("a/1", 10, false), service("a/2", 11, false), service("a/3", 10, false)], vec![], &["a/2"]),
-            // What is served counts although it is too much.
+            // A served Service counts although it exceeds the limit.
             (vec![service("a/1", 1, false)], vec![service("a/x", 25, true)], &["a/1"]),
         ] {
             let others: Vec<_> = others.into_iter().map(Arc::new).collect();

@@ -1,6 +1,6 @@
-//! A Service, read as a whole. Pure.
+//! Parser of whole Services. Pure.
 //!
-//! In: the Service and the settings. Out: what it asks for, without what is wrong, and all that is wrong or strange.
+//! In: the Service and the settings. Out: the desired state without the invalid parts, and all refusals and warnings.
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec as Fields};
 
@@ -26,21 +26,21 @@ use crate::providers::azure::{
     },
 };
 
-/// Minutes without the annotation.
+/// Idle timeout without the annotation, in minutes.
 const DEFAULT_IDLE_TIMEOUT: i32 = 4;
 
-/// Most service tags times ports.
+/// Largest product of the numbers of service tags and ports.
 const MOST_TAGGED_PORTS: usize = 15_000;
 
-/// What a Service says.
+/// Result of parsing a Service.
 struct ParsedSpec {
-    /// Without what is refused.
+    /// Desired state without the refused parts.
     spec: ServiceSpec,
     refusals: Vec<ServiceRefusal>,
     warnings: Vec<ServiceWarning>,
 }
 
-/// Reads everything, whatever is wrong with a part.
+/// Parses every part of a Service, whether or not other parts are valid.
 fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
     let (no_annotations, no_fields) = (ServiceAnnotations::new(), Fields::default());
     let fields = service.spec.as_ref().unwrap_or(&no_fields);
@@ -51,7 +51,7 @@ fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
     let spec = assemble(&mut reading, service, fields, settings);
     check_pinned_configurations(&mut reading, &spec);
     check_tagged_ports(&mut reading, &spec);
-    // What all share: rules of network interfaces, sources and rules of the security group.
+    // All Services share the rules of network interfaces, and the sources and rules of the security group.
     let above_limits = settings.service_limits.refusals(&spec, access::field_of_ranges(&reading));
     above_limits.into_iter().for_each(|refusal| reading.refuse(refusal));
     access::compare_families(&mut reading, &spec);
@@ -121,7 +121,7 @@ fn assemble(
     }
 }
 
-/// Each service tag has a rule with all ports: what both together may cost has an end.
+/// Limits the product of service tags and ports, because each service tag has a rule with all ports.
 fn check_tagged_ports(reading: &mut SpecReader<'_>, spec: &ServiceSpec) {
     let (tags, ports) = (spec.access.tags.len(), spec.ports.len());
     if tags * ports > MOST_TAGGED_PORTS {
@@ -132,8 +132,8 @@ fn check_tagged_ports(reading: &mut SpecReader<'_>, spec: &ServiceSpec) {
     }
 }
 
-/// IPv4 first, whatever comes first in the Service: front ends, and with them the addresses in its status, have the order that upstream
-/// gives them.
+/// Returns the IP families, IPv4 first whatever the order of the Service. Frontends and the addresses in the status have this order, as
+/// upstream.
 fn families(reading: &mut SpecReader<'_>, fields: &Fields) -> Vec<IpFamily> {
     let mut families = Vec::new();
     for (at, text) in fields.ip_families.iter().flatten().enumerate() {
@@ -168,7 +168,7 @@ fn sharing_namespaces(reading: &mut SpecReader<'_>, settings: &LoadBalancerSetti
     names.into_iter().filter_map(Result::ok).map(str::to_owned).collect()
 }
 
-/// The text as written, since it is part of names.
+/// Returns the name of the subnet in the user's spelling, because the name is part of other names.
 fn subnet(reading: &mut SpecReader<'_>, internal: bool) -> Option<String> {
     let subnet = reading.get_if(internal, &INTERNAL_SUBNET);
     if subnet.is_some() && !internal {
@@ -190,7 +190,9 @@ fn mode(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Option
     mode.filter(|_| is_basic).map(str::to_owned)
 }
 
-/// The entries that may take the Service, in lower case. Upstream picks one of several spellings of the key; here only the exact one counts.
+/// Returns the names of the entries that may accept the Service, in lower case.
+///
+/// Upstream reads this key in any letter case; here only the exact key counts.
 fn configurations(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Option<Vec<String>> {
     let named = reading.get_if(settings.has_entries(), &CONFIGURATIONS)?;
     if !settings.has_entries() {
@@ -216,7 +218,7 @@ fn configurations(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings)
     Some(known.into_iter().chain(unknown).map(str::to_lowercase).collect())
 }
 
-/// An address is on the load balancer where it is, so that nothing is left to choose.
+/// Refuses configurations next to a pinned address, which already determines the load balancer.
 fn check_pinned_configurations(reading: &mut SpecReader<'_>, spec: &ServiceSpec) {
     if spec.configurations.is_some() && spec.families.iter().any(|family| spec.pins(*family)) {
         let message = "conflicting load balancer configuration: the Service names an address or a public IP, too, which decides about the load balancer; \
@@ -225,14 +227,14 @@ fn check_pinned_configurations(reading: &mut SpecReader<'_>, spec: &ServiceSpec)
     }
 }
 
-/// Addresses in the status of a Service.
+/// Returns the addresses in the status of a Service.
 pub fn status_addresses(service: &Service) -> Vec<std::net::IpAddr> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     entries.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
 }
 
-/// What is strange about the keys of annotations.
+/// Returns warnings about annotation keys that are unknown or have no effect.
 fn unknown_keys(service: &Service) -> Vec<ServiceWarning> {
     let Some(annotations) = &service.metadata.annotations else { return Vec::new() };
     let fields = service.spec.as_ref();
@@ -240,32 +242,32 @@ fn unknown_keys(service: &Service) -> Vec<ServiceWarning> {
     unknown_annotations(annotations, &AnnotatedPorts::new(ports, fields.and_then(|fields| fields.health_check_node_port)))
 }
 
-/// Who the Service is; never fails. Without a UID it owns nothing.
+/// Returns the identity of a Service; never fails. A Service without a UID owns nothing.
 pub fn identity_of(service: &Service) -> ServiceIdentity {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let metadata = &service.metadata;
     let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
     if uid.is_empty() {
-        // The bare `a` would begin the names of every Service; no name in Azure has a `<`.
+        // A bare `a` would be a prefix of the names of every Service. No name in Azure contains `<`.
         return ServiceIdentity { key: format!("{namespace}/{name}"), name_prefix: "<no uid>".to_owned() };
     }
     naming::identity(&namespace, &name, &uid)
 }
 
-/// What a Service of type `LoadBalancer` asks for, or everything that keeps it from getting it.
+/// Returns the desired state of a Service of type `LoadBalancer`, or all reasons for refusing the Service.
 pub fn parse_service(service: &Service, settings: &LoadBalancerSettings) -> Result<ServiceSpec, Vec<ServiceRefusal>> {
     let read = parse(service, settings);
     if read.refusals.is_empty() { Ok(read.spec) } else { Err(read.refusals) }
 }
 
-/// The same, without what is refused: for taking away what belongs to the Service, whatever it asks for now.
+/// Returns the desired state without the refused parts, to delete what belongs to the Service whatever it requests now.
 pub fn parse_leniently(service: &Service, settings: &LoadBalancerSettings) -> ServiceSpec {
     parse(service, settings).spec
 }
 
-/// What is strange about the Service without refusing it.
+/// Returns the problems for which a Service is not refused.
 ///
-/// Unknown keys are looked at here alone, since that costs most: to be called where somebody is told.
+/// Only this function checks for unknown keys, because that check is the most expensive one. Call it only to report the warnings.
 pub fn warnings(service: &Service, settings: &LoadBalancerSettings) -> Vec<ServiceWarning> {
     let mut warnings = parse(service, settings).warnings;
     warnings.extend(unknown_keys(service));

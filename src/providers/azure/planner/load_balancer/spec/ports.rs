@@ -15,17 +15,17 @@ use crate::providers::azure::{
     },
 };
 
-/// Most ports of one Service: a standard load balancer has room for 1,500 rules.
+/// Largest number of ports of one Service: a standard load balancer has at most 1,500 rules.
 pub const MAX_PORTS: usize = 1_500;
 
-/// What has been read of a Service before its ports are.
+/// Properties of a Service that are parsed before its ports.
 pub(super) struct PortContext {
     pub(super) internal: bool,
     /// Whether some rule leads to node ports instead of Service ports.
     pub(super) to_node_ports: bool,
 }
 
-/// Ports and probes as asked for.
+/// Desired ports and probes.
 pub(super) struct ParsedPorts {
     pub(super) ports: Vec<PortSpec>,
     pub(super) local_probe: Option<ProbeSpec>,
@@ -43,7 +43,7 @@ pub(super) fn ports(
     if given.len() > MAX_PORTS {
         reading.refuse(refusal("spec.ports", format!("expected at most {MAX_PORTS} ports, found more")));
     }
-    // Whoever is refused is still looked at by all who share an address: what that costs has an end.
+    // A refused Service is still compared with all Services that share an address, so the cost of the comparison is bounded here.
     let given = given.get(..MAX_PORTS).unwrap_or(given);
     let found = PortIndex::of(given);
     let probes = ProbeParser { annotations: reading.annotations, ports: given, index: found, policy, sku: settings.sku };
@@ -88,12 +88,12 @@ fn protocol(reading: &mut SpecReader<'_>, at: usize, port: &ServicePort) -> Opti
     }
 }
 
-/// A port that the rule for all ports serves.
+/// Returns a port that the rule for all ports serves.
 fn ha_port(protocol: Protocol, port: &ServicePort) -> PortSpec {
     PortSpec { protocol, port: port.port, node_port: port.node_port.unwrap_or_default(), rule: true, probe: PortProbe::None }
 }
 
-/// A port with a rule of its own. What only the rule needs is not checked without one.
+/// Returns a port that has its own rule. If an annotation disables the rule, values that only the rule needs are not checked.
 fn rule_port(
     reading: &mut SpecReader<'_>,
     probes: &ProbeParser<'_>,
@@ -116,7 +116,8 @@ fn rule_port(
     PortSpec { rule, probe, ..ha_port(protocol, port) }
 }
 
-/// Upstream lets ARM refuse two of these: SCTP is protocol `All`, which ARM only takes for all ports, and port 0 of nodes.
+/// Refuses a rule that ARM would reject: SCTP, because its protocol `All` is valid only for all ports, and node port 0. Upstream sends
+/// both.
 fn check_rule(reading: &mut SpecReader<'_>, front: &PortContext, at: usize, port: &ServicePort, protocol: Protocol) {
     if protocol == Protocol::Sctp {
         let message = format!(

@@ -1,7 +1,7 @@
-//! What is asked of the private link service in front of a front end. Pure. Upstream: `pkg/provider/azure_privatelinkservice.go`.
+//! Desired private link service in front of a frontend. Pure. Upstream: `pkg/provider/azure_privatelinkservice.go`.
 //!
-//! In: the annotations `azure-pls-*`. Out: a [`PrivateLinkSpec`] when one is asked for, and whatever keeps it from being made that
-//! needs no look at Azure: upstream finds most of that when load balancer and security rules are written.
+//! In: the annotations `azure-pls-*`. Out: a [`PrivateLinkSpec`] if one is requested, and all refusals that need no request to Azure.
+//! Upstream finds most of these problems only when it has written load balancer and security rules.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -25,17 +25,17 @@ use crate::providers::azure::{
     },
 };
 
-/// Every subscription.
+/// Visibility for every subscription.
 const EVERYBODY: &str = "*";
-/// Where kube-proxy answers probes; it does not understand the proxy header.
+/// Port on which kube-proxy answers probes; kube-proxy does not understand the proxy header.
 const KUBE_PROXY_PORT: i32 = 10_256;
 
-/// What else of the Service decides.
+/// Properties of the Service that its private link service depends on.
 pub(super) struct PrivateLinkContext<'a> {
     pub(super) internal: bool,
     pub(super) floating_ip: bool,
     pub(super) families: &'a [IpFamily],
-    /// Subnet of the internal front end, when the annotation names one.
+    /// Annotation that names the subnet of the internal frontend, and the subnet.
     pub(super) subnet: Option<(&'static str, &'a str)>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn private_link(
     })
 }
 
-/// Whether Azure puts a private link service in front of such a Service at all.
+/// Refuses Services for which Azure cannot have a private link service.
 fn check_service(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, context: &PrivateLinkContext<'_>) {
     let key = PLS_CREATE.key;
     if !context.internal && context.floating_ip {
@@ -94,7 +94,7 @@ fn check_service(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, 
     }
 }
 
-/// The annotations that are there, whatever they say, and that only the owner may have.
+/// Returns the given annotations, valid or not, that only the owner may have.
 fn owners_only(reading: &SpecReader<'_>) -> Vec<&'static str> {
     let all = [
         PLS_NAME.key,
@@ -109,7 +109,7 @@ fn owners_only(reading: &SpecReader<'_>) -> Vec<&'static str> {
     all.into_iter().filter(|key| reading.annotations.contains_key(*key)).collect()
 }
 
-/// A blank name is no name: upstream sends it, and Azure refuses it when everything else has been written.
+/// Returns the name of the private link service. A blank name is refused: upstream sends it, and Azure rejects it after all other writes.
 fn name(reading: &mut SpecReader<'_>) -> Option<String> {
     if PLS_NAME.is_given(reading.annotations) && PLS_NAME.read(reading.annotations) == Ok(None) {
         reading.refuse(refusal(PLS_NAME.key, format!("expected {}, found a blank one", ResourceNameFormat::accepts())));
@@ -117,7 +117,7 @@ fn name(reading: &mut SpecReader<'_>) -> Option<String> {
     reading.get(&PLS_NAME).map(str::to_owned)
 }
 
-/// In the order of the annotation, each once.
+/// Returns the fixed addresses in the order of the annotation, each once.
 fn addresses(reading: &mut SpecReader<'_>, most: usize) -> Vec<Ipv4Addr> {
     let mut addresses = Vec::new();
     for text in reading.get(&PLS_ADDRESSES).unwrap_or_default() {
@@ -142,7 +142,7 @@ fn words(words: Option<Vec<&str>>) -> Vec<String> {
     words.unwrap_or_default().into_iter().map(str::to_owned).collect()
 }
 
-/// Who names everybody need not name anybody else.
+/// Returns `*` alone if the list contains it, because it includes every other subscription.
 fn visibility(subscriptions: Vec<String>) -> Vec<String> {
     if subscriptions.iter().any(|one| one == EVERYBODY) { vec![EVERYBODY.to_owned()] } else { subscriptions }
 }

@@ -1,4 +1,4 @@
-//! The health probes of a Service. Pure. Upstream: `pkg/provider/azure_loadbalancer_healthprobe.go`.
+//! Health probes of a Service. Pure. Upstream: `pkg/provider/azure_loadbalancer_healthprobe.go`.
 
 use std::collections::HashMap;
 
@@ -21,23 +21,23 @@ use crate::providers::azure::{
     },
 };
 
-/// Interval times number of probes has to stay below it, in seconds.
+/// Exclusive upper bound of the interval times the number of probes, in seconds.
 const MAX_PROBE_SECONDS: i64 = 120;
-/// Where kube-proxy answers for nodes with local endpoints.
+/// Path on which kube-proxy reports whether a Node has local endpoints.
 const LOCAL_PATH: &str = "/healthz";
 
-/// Who decides which probe a rule has.
+/// Rule that selects the probes of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProbePolicy {
-    /// Each TCP port.
+    /// A probe for each TCP port.
     PerPort,
-    /// The Service: nodes with local endpoints.
+    /// A probe for the Service, of Nodes with local endpoints.
     Local,
-    /// The configuration: one probe for all Services.
+    /// A probe for all Services, from the configuration.
     Shared,
 }
 
-/// The policy of a Service. Behind a private link with proxy header the health-check port cannot be probed.
+/// Returns the policy of a Service. Behind a private link with proxy header, the health-check node port cannot be probed.
 pub(super) fn policy(reading: &SpecReader<'_>, fields: &Fields, settings: &LoadBalancerSettings) -> ProbePolicy {
     if fields.external_traffic_policy.as_deref() == Some("Local") {
         let proxied = reading.is(&PLS_CREATE) && reading.is(&PLS_PROXY_PROTOCOL);
@@ -50,7 +50,7 @@ pub(super) fn policy(reading: &SpecReader<'_>, fields: &Fields, settings: &LoadB
     }
 }
 
-/// The probe of nodes with local endpoints. Its interval and number are annotations of the health-check node port.
+/// Returns the probe of Nodes with local endpoints. Annotations of the health-check node port set its interval and number of probes.
 pub(super) fn local(reading: &mut SpecReader<'_>, fields: &Fields) -> ProbeSpec {
     let port = fields.health_check_node_port.unwrap_or_default();
     let (interval, threshold) = timing(reading.annotations, port).unwrap_or_else(|refusals| {
@@ -60,7 +60,7 @@ pub(super) fn local(reading: &mut SpecReader<'_>, fields: &Fields) -> ProbeSpec 
     ProbeSpec { protocol: ProbeProtocol::Http, port, path: Some(LOCAL_PATH.to_owned()), interval, threshold }
 }
 
-/// Where the ports of a Service are, by name and by number: every port may have an annotation that names one.
+/// Index of the ports of a Service by name and by number. Each port may have an annotation that names a port, so lookups must be fast.
 #[derive(Default)]
 pub(super) struct PortIndex {
     names: HashMap<String, usize>,
@@ -79,14 +79,14 @@ impl PortIndex {
         places
     }
 
-    /// The first port of this name, in any letter case, or number.
+    /// Returns the index of the first port with this name, in any letter case, or number.
     fn find(&self, name: &str, number: Option<i32>) -> Option<usize> {
         let by_name = self.names.get(&name.to_ascii_lowercase());
         by_name.into_iter().chain(number.and_then(|number| self.numbers.get(&number))).min().copied()
     }
 }
 
-/// What a Service says about probes.
+/// Parser of the probes of a Service.
 pub(super) struct ProbeParser<'a> {
     pub(super) annotations: &'a ServiceAnnotations,
     pub(super) ports: &'a [ServicePort],
@@ -96,7 +96,7 @@ pub(super) struct ProbeParser<'a> {
 }
 
 impl ProbeParser<'_> {
-    /// The probe of one port's rule. `at`: the port's place among those of the Service.
+    /// Returns the probe of one port's rule. `at`: index of the port in the Service.
     pub(super) fn of(&self, at: usize, port: &ServicePort, protocol: Protocol) -> Result<PortProbe, Vec<ServiceRefusal>> {
         let has_own_port = || matches!(PORT_PROBE_PORT.read(port.port, self.annotations), Ok(Some(_)));
         match (self.policy, protocol) {
@@ -108,7 +108,7 @@ impl ProbeParser<'_> {
         }
     }
 
-    /// The probe of the rule for all ports: the first that some TCP port can have.
+    /// Returns the probe of the rule for all ports: the first valid probe of a TCP port.
     pub(super) fn of_all_ports(&self) -> PortProbe {
         match self.policy {
             ProbePolicy::Shared => PortProbe::Shared,
@@ -134,7 +134,7 @@ impl ProbeParser<'_> {
         }
     }
 
-    /// Which port of the nodes is probed.
+    /// Returns the probed port of the Nodes.
     fn number(&self, at: usize, port: &ServicePort) -> Result<i32, ServiceRefusal> {
         let Some(text) = PORT_PROBE_PORT.read(port.port, self.annotations)? else {
             return allocated_node_port(port, port.port, || format!("spec.ports[{at}].nodePort"));
@@ -149,7 +149,8 @@ impl ProbeParser<'_> {
         }
     }
 
-    /// An unknown protocol counts as TCP, and `appProtocol` outranks the annotation for all ports, as upstream.
+    /// Returns the protocol of a probe. As upstream, an unknown protocol counts as TCP, and `appProtocol` outranks the annotation for all
+    /// ports.
     fn protocol(&self, port: &ServicePort) -> ProbeProtocol {
         let own = PORT_PROBE_PROTOCOL.read(port.port, self.annotations).ok().flatten();
         let all = || PROBE_PROTOCOL.read(self.annotations).ok().flatten();
@@ -171,7 +172,7 @@ impl ProbeParser<'_> {
     }
 }
 
-/// What is wrong with the number or name of a port. Upstream's words for a number, which its end-to-end tests look for.
+/// Describes an invalid number or name of a port. For a number, the message has the words of upstream, which its end-to-end tests match.
 fn invalid_port(text: &str, number: Option<i64>) -> String {
     let expected = format!("expected {}", ProbePortFormat::accepts());
     match number {
@@ -180,7 +181,7 @@ fn invalid_port(text: &str, number: Option<i64>) -> String {
     }
 }
 
-/// The node port of `probed`, for the probe of the port with number `port`.
+/// Returns the node port of `probed`, for the probe of the port with number `port`.
 fn allocated_node_port(probed: &ServicePort, port: i32, field: impl FnOnce() -> String) -> Result<i32, ServiceRefusal> {
     let advice = || {
         let (other, none) = (PORT_PROBE_PORT.of(port), NO_PROBE.of(port));
@@ -189,7 +190,7 @@ fn allocated_node_port(probed: &ServicePort, port: i32, field: impl FnOnce() -> 
     probed.node_port.filter(|port| *port != 0).ok_or_else(|| refusal(field(), advice()))
 }
 
-/// Interval and number of probes of a port: its own annotations, else those for all ports, else the defaults.
+/// Returns the interval in seconds and the number of probes: the port's own annotations, else those for all ports, else the defaults.
 fn timing(annotations: &ServiceAnnotations, port: i32) -> Result<(i32, i32), Vec<ServiceRefusal>> {
     let interval = setting(annotations, port, &PORT_PROBE_INTERVAL, &PROBE_INTERVAL, ProbeSpec::DEFAULT_INTERVAL);
     let count = setting(annotations, port, &PORT_PROBE_COUNT, &PROBE_COUNT, ProbeSpec::DEFAULT_THRESHOLD);
@@ -207,7 +208,7 @@ fn timing(annotations: &ServiceAnnotations, port: i32) -> Result<(i32, i32), Vec
     }
 }
 
-/// A value, and the annotation that is to blame for it.
+/// Returns the annotation that a refusal of the value names, and the value.
 fn setting<const MIN: i32>(
     annotations: &ServiceAnnotations,
     port: i32,

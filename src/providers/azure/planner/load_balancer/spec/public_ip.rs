@@ -1,4 +1,4 @@
-//! What is asked of the public IPs. Pure. Upstream: `pkg/provider/azure_utils.go`, `azure_loadbalancer.go`.
+//! Desired public IPs of a Service. Pure. Upstream: `pkg/provider/azure_utils.go`, `azure_loadbalancer.go`.
 
 use super::{
     IpFamily, PerFamily, PublicIpSpec,
@@ -15,7 +15,7 @@ use crate::providers::azure::{
     },
 };
 
-/// `families`: those of the Service.
+/// Returns the desired public IPs. `families`: those of the Service.
 pub(super) fn public_ip(
     reading: &mut SpecReader<'_>,
     settings: &LoadBalancerSettings,
@@ -37,12 +37,14 @@ pub(super) fn public_ip(
         prefix: of_families(families, prefixes),
         tags: reading.get_if(!internal, &PIP_TAGS).unwrap_or_default(),
         ip_tags: reading.get_if(!internal, &PIP_IP_TAGS),
-        // An invalid label is ignored: the load balancer works without it, as it does without a label that another Service has.
+        // An invalid label is ignored: the load balancer works without a label, as it does if another Service has the label.
         dns_label: reading.get_if(false, &DNS_LABEL).map(str::to_owned),
     }
 }
 
-/// The resource group. One that the configuration does not allow is refused, and still where to look for what the Service has.
+/// Returns the resource group of the public IPs.
+///
+/// A group that the configuration does not allow is refused and still returned, because resources of the Service may be in it.
 fn group(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> ResourceId {
     let Some(name) = reading.get(&RESOURCE_GROUP) else { return settings.group.clone() };
     if !settings.allows_group(name) {
@@ -56,7 +58,7 @@ fn group(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Resou
     ResourceId::group_of(settings.group.subscription(), name)
 }
 
-/// The values of annotations for IPv4 and IPv6: a single-stack IPv6 Service may use that for IPv4.
+/// Returns the values of annotations for IPv4 and IPv6. A single-stack IPv6 Service may use the annotation for IPv4.
 fn of_families(families: &[IpFamily], (v4, v6): (Option<&str>, Option<&str>)) -> PerFamily<Option<String>> {
     let (has_v4, has_v6) = (families.contains(&IpFamily::V4), families.contains(&IpFamily::V6));
     let v6 = if has_v4 { v6 } else { v6.or(v4) };
@@ -77,7 +79,7 @@ fn check_prefix(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, k
     reading.refuse(refusal(key, format!("expected {expected}, found `{}`", excerpt(text))));
 }
 
-/// `longest`: a longer text is refused as a whole, and not looked at.
+/// Warns about pairs without effect, and about reserved keys. A text that is longer than `longest` is refused as a whole and not read here.
 fn skipped_pairs(reading: &mut SpecReader<'_>, key: &str, longest: usize) {
     let Some(text) = reading.annotations.get(key).filter(|text| text.len() <= longest) else { return };
     let pairs = || text.split(',').filter(|pair| !pair.trim().is_empty());

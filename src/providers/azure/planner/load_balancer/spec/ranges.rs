@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// A range in CIDR notation without host bits; else the text, trimmed.
+/// Parses a range in CIDR notation without host bits. The error is the trimmed text.
 pub fn parse(text: &str) -> Result<IpNet, &str> {
     let text = text.trim();
     range(text).ok_or(text)

@@ -1,11 +1,11 @@
-//! What has been found strange or wrong so far, while a Service is read. Pure.
+//! Reader of the annotations of a Service that collects refusals and warnings. Pure.
 
 use crate::providers::azure::planner::load_balancer::{
     annotations::{AnnotationFormat, AnnotationKey, PortAnnotationKey, RestrictionFormat, ServiceAnnotations},
     spec::{ServiceRefusal, ServiceWarning, reason},
 };
 
-/// Most problems of one Service that are told.
+/// Largest number of refusals that are reported for one Service.
 const MAX_REFUSALS: usize = 20;
 
 /// A Service's annotations, and the findings about them.
@@ -21,17 +21,17 @@ impl<'a> SpecReader<'a> {
         Self { annotations, refusals: Vec::new(), warnings: Vec::new() }
     }
 
-    /// The value of an annotation; `None` as well when it has been refused.
+    /// Returns the value of an annotation; `None`: the annotation is absent, or its value is invalid and now refused.
     pub(super) fn get<K: AnnotationFormat>(&mut self, key: &AnnotationKey<K>) -> Option<K::Value<'a>> {
         self.get_if(true, key)
     }
 
-    /// Whether an annotation says `true`.
+    /// Returns `true` if an annotation is valid and means `true`.
     pub(super) fn is<K: for<'v> AnnotationFormat<Value<'v> = bool>>(&self, key: &AnnotationKey<K>) -> bool {
         matches!(key.read(self.annotations), Ok(Some(true)))
     }
 
-    /// Whether the annotation of a port says `true`.
+    /// Returns `true` if the annotation of `port` is valid and means `true`.
     pub(super) fn is_at<K: for<'v> AnnotationFormat<Value<'v> = bool>>(
         &self,
         key: &PortAnnotationKey<K>,
@@ -40,7 +40,9 @@ impl<'a> SpecReader<'a> {
         matches!(key.read(port, self.annotations), Ok(Some(true)))
     }
 
-    /// The value of an annotation that may have no effect on this Service: what cannot be read is no reason to refuse it then.
+    /// Returns the value of an annotation that may have no effect on this Service.
+    ///
+    /// If `decides` is false, an invalid value is reported as a warning instead of a refusal.
     pub(super) fn get_if<K: AnnotationFormat>(&mut self, decides: bool, key: &AnnotationKey<K>) -> Option<K::Value<'a>> {
         match key.read(self.annotations) {
             Ok(value) => return value,
@@ -50,7 +52,7 @@ impl<'a> SpecReader<'a> {
         None
     }
 
-    /// Whether an annotation restricts. One that cannot be read does.
+    /// Returns `true` if an annotation restricts access. An annotation that cannot be read restricts, with a warning.
     pub(super) fn restricts(&mut self, key: &AnnotationKey<RestrictionFormat>) -> bool {
         match key.read(self.annotations) {
             Ok(value) => value.unwrap_or(false),
@@ -61,7 +63,7 @@ impl<'a> SpecReader<'a> {
         }
     }
 
-    /// What several ports share is told once. Beyond the first few it is only known that there are more.
+    /// Records a refusal, once for several ports that share it. Refusals above `MAX_REFUSALS` are dropped.
     pub(super) fn refuse(&mut self, refusal: ServiceRefusal) {
         if self.refusals.len() < MAX_REFUSALS && !self.refusals.contains(&refusal) {
             self.refusals.push(refusal);

@@ -14,7 +14,7 @@ pub(super) use crate::providers::azure::planner::load_balancer::desired::samples
 
 const UID: &str = "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01";
 
-/// `default/web` with the ports `http` 80 → 30080 and `https` 443 → 30443, changed by `fields`. Keys of annotations come without prefix.
+/// Returns `default/web` with the ports `http` 80 → 30080 and `https` 443 → 30443, changed by `fields`. Keys of annotations have no prefix.
 pub(super) fn service(annotations: &[(&str, &str)], fields: Value) -> Service {
     let annotations: BTreeMap<_, _> = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), *value)).collect();
     let mut spec = json!({"type": "LoadBalancer", "ports": [
@@ -31,13 +31,13 @@ pub(super) fn accepted(annotations: &[(&str, &str)], fields: Value) -> ServiceSp
     parse_service(&service(annotations, fields), &settings()).unwrap()
 }
 
-/// Fields and messages of what is refused, keys without prefix.
+/// Returns fields and messages of refusals, with keys without prefix.
 pub(super) fn refused(annotations: &[(&str, &str)], fields: Value) -> Vec<String> {
     let refusals = parse_service(&service(annotations, fields), &settings()).err().unwrap_or_default();
     refusals.iter().map(|refusal| refusal.to_string().replace(PREFIX, "")).collect()
 }
 
-/// Reasons and fields of warnings, keys without prefix.
+/// Returns reasons and fields of warnings, with keys without prefix.
 pub(super) fn warned(annotations: &[(&str, &str)], fields: Value) -> Vec<(&'static str, String)> {
     let warnings = warnings(&service(annotations, fields), &settings());
     warnings.into_iter().map(|warning| (warning.reason, warning.field.replace(PREFIX, ""))).collect()
@@ -104,7 +104,7 @@ fn pinned_addresses_of_external_services_are_public() {
     assert!(from_spec("nonsense")[0].starts_with("spec.loadBalancerIP: invalid LoadBalancer IP \"nonsense\""));
 }
 
-/// There an operator may choose private ranges for public IPs (cloud-provider-azure#10863).
+/// On Azure Stack, an operator may choose private ranges for public IPs (cloud-provider-azure#10863).
 #[test]
 fn on_azure_stack_every_address_may_be_public() {
     let stack = LoadBalancerSettings { is_azure_stack: true, ..settings() };
@@ -220,7 +220,7 @@ fn what_keeps_a_service_from_being_made_keeps_none_from_being_deleted() {
     assert_eq!((lenient.ports.len(), lenient.additional_ips.len()), (2, 0));
 }
 
-/// What would go into URLs, labels, events and log lines.
+/// Texts that would become part of URLs, labels, events and log lines.
 #[test]
 fn what_arm_could_not_know_is_refused_before_it_is_used() {
     let long = "x".repeat(240_000);
@@ -335,7 +335,7 @@ fn services_name_groups_that_the_configuration_allows() {
     }
 }
 
-/// What is too long is refused, and no part of it is looked at.
+/// A text that is too long is refused, and no part of it is read.
 #[test]
 fn tags_that_are_too_long_are_not_split() {
     for key in ["azure-pip-tags", "azure-pip-ip-tags"] {

@@ -58,7 +58,7 @@ fn no_cidrs(_: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// Name, prefix and next hop of the routes to write.
+/// Returns name, prefix and next hop of the routes to write.
 fn written(planned: &RouteTablePlan) -> Vec<(String, String, String)> {
     let text = |value: &Option<String>| value.clone().unwrap();
     let routes = routes_of(planned.document.as_ref()).iter();
@@ -184,7 +184,7 @@ fn some_changes() -> impl Strategy<Value = Vec<RouteChange>> {
 }
 
 proptest! {
-    /// Strangers stay, no prefix is there twice, and doing it again changes nothing.
+    /// Checks that routes of other owners remain, that no prefix occurs twice, and that repeated changes have no effect.
     #[test]
     fn whatever_is_asked_the_table_is_one_that_arm_takes(first in some_changes(), second in some_changes()) {
         let stranger = route("to-firewall", "0.0.0.0/0", "10.0.0.4");

@@ -59,12 +59,12 @@ async fn the_end_of_the_program_ends_the_helpers_of_a_plugin() {
     };
     drop(output);
     for _ in 0..400 {
-        // Nobody but the first process of the machine has to reap it here.
+        // Only the first process of the machine may reap the helper, so a zombie has ended, too.
         let status = std::fs::read_to_string(format!("/proc/{helper}/status")).unwrap_or_default();
         if status.is_empty() || status.contains("State:\tZ") {
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the helper {helper} lives on");
+    panic!("the helper {helper} still runs");
 }

@@ -15,7 +15,7 @@ mod properties;
 mod quirks;
 mod sharing;
 
-/// Plans `asks`, each Service with the public IP that it would have by default.
+/// Plans the requests, each Service with the public IP that it would have by default.
 fn plan(observed: &ObservedNetwork, asks: &[ServiceRequest]) -> LoadBalancerPlan {
     plan_with(observed, asks, &settings())
 }
@@ -25,7 +25,7 @@ fn plan_with(observed: &ObservedNetwork, asks: &[ServiceRequest], settings: &Loa
     plan_load_balancers(observed, asks, &[], &public_ips(&specs), settings)
 }
 
-/// What there is after the writes of `outcome`.
+/// Returns the observed state after the writes of `outcome`.
 fn applied(observed: &ObservedNetwork, outcome: &LoadBalancerPlan) -> ObservedNetwork {
     let mut after = observed.clone();
     for change in &outcome.changes {
@@ -40,7 +40,7 @@ fn applied(observed: &ObservedNetwork, outcome: &LoadBalancerPlan) -> ObservedNe
     after
 }
 
-/// What there is when all is written, however often that has to be planned.
+/// Plans and writes until the plan is complete. Returns the observed state after that.
 fn settle(there: &ObservedNetwork, plan: impl Fn(&ObservedNetwork) -> LoadBalancerPlan) -> ObservedNetwork {
     let mut there = there.clone();
     for _ in 0..4 {
@@ -53,7 +53,7 @@ fn settle(there: &ObservedNetwork, plan: impl Fn(&ObservedNetwork) -> LoadBalanc
     panic!("it does not settle");
 }
 
-/// What there is when `specs` have all they ask for.
+/// Returns the observed state after all requests of `specs` have succeeded.
 fn made(specs: &[&ServiceSpec]) -> ObservedNetwork {
     let empty = observed(Vec::new());
     let outcome = plan(&empty, &specs.iter().map(|spec| ensure(spec)).collect::<Vec<_>>());
@@ -80,7 +80,7 @@ fn rule_names(document: &ArmLoadBalancer) -> Vec<&str> {
     draft::rules(document).iter().filter_map(|part| part.name.as_deref()).collect()
 }
 
-/// By name of the rule: the name of its front end and the public IP, or the private address, there.
+/// Returns for each rule the name of its frontend, and the public IP or private address of that frontend.
 fn seats_of_rules(document: &ArmLoadBalancer) -> BTreeMap<String, (String, Option<frontends::FrontendAddress>)> {
     let by_id = |id: &str| {
         let mut parts = draft::frontends(document).iter();

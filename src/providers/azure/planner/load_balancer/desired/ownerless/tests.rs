@@ -109,7 +109,7 @@ fn public_ips_and_private_links_are_judged_by_their_tags() {
     ];
     let expected = [(OwnerlessKind::PrivateLinkService, "lost".to_owned()), (OwnerlessKind::PublicIp, "gone".to_owned())];
     assert_eq!(found(&there, std::slice::from_ref(&web), &[]), expected);
-    // A Service for which the list had no room uses the public IP.
+    // The public IP is used by a Service for which its list had no room.
     let rule = rule(&format!("{}-TCP-80", web.name_prefix), "shared", "kubernetes");
     there.load_balancers = vec![balancer("kubernetes", &[frontend("shared")], &[rule], &[])];
     let user = network("loadBalancers/kubernetes/frontendIPConfigurations/shared");

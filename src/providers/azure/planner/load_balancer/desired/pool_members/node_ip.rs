@@ -1,6 +1,7 @@
-//! A pool that lists the addresses of nodes. Pure.
+//! Backend pool that lists the addresses of Nodes. Pure.
 //!
-//! In: the pool as it is in its load balancer, all Nodes of the cluster, the settings. Out: the pool as it has to be, or why it is left.
+//! In: the pool in its load balancer, all Nodes of the cluster, the settings. Out: a [`PoolUpdate`] with the desired pool, or the reason
+//! not to change it.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `EnsureHostsInPool` and `ReconcileBackendPools` of the node-IP type.
 
 use std::{
@@ -17,24 +18,25 @@ use crate::providers::azure::{
     planner::load_balancer::{naming, settings::LoadBalancerSettings, spec::IpFamily},
 };
 
-/// What has to become of a pool.
+/// Update of one pool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PoolUpdate {
-    /// It is as it has to be.
     Unchanged,
-    /// It has to become this.
+    /// Pool to write instead of the observed one.
     Changed(Box<BackendAddressPool>),
-    /// Network interfaces list it: they have to leave it first.
+    /// Pool that network interfaces list. They must leave it first.
     HasInterfaces,
-    /// It has members, and none of the nodes belongs into it: nothing is removed, since that would cut all traffic.
+    /// Pool with members to which no Node belongs. No member is removed because an empty pool would stop all traffic.
     WouldBeEmpty,
 }
 
-/// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are,
-/// whatever their names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about
-/// to go are to end by themselves.
+/// Plans the pool with the addresses of the `joining` Nodes that belong to it. Existing entries remain unchanged, whatever their names.
 ///
-/// `own_family` is the family of a pool that one Service has for itself: the name does not tell it, and traffic may end with the last endpoint.
+/// Nodes of `staying` that belong to the pool remain if they are members, and do not join: the connections of a Node that will be removed
+/// soon can end normally.
+///
+/// `own_family` is the family of a pool that only one Service uses. The name of such a pool does not show its family, and the pool may
+/// become empty with the last endpoint.
 pub fn pool<'a>(
     pool: &BackendAddressPool,
     own_family: Option<IpFamily>,
@@ -75,7 +77,7 @@ fn by_address<'a>(
     belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
 }
 
-/// Puts back the members of `before` that `after` lacks. Returns `true` if `after` has members that `before` lacks.
+/// Adds the members of `before` that `after` lacks. Returns `true` if `after` has members that `before` lacks.
 pub fn keep_members(before: &BackendAddressPool, after: &mut BackendAddressPool) -> bool {
     let entries = |pool: &BackendAddressPool| -> Vec<BackendAddress> {
         let properties = pool.properties.iter();
@@ -94,7 +96,7 @@ fn address(entry: &BackendAddress) -> Option<IpAddr> {
     entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
 }
 
-/// The entries whose addresses are wanted or may stay, each once, and new ones behind them in the order of names.
+/// Returns each entry once whose address is desired or may remain, followed by new entries in the order of names.
 fn joined(
     mut entries: Vec<BackendAddress>,
     wanted: &BTreeMap<IpAddr, &str>,
@@ -116,7 +118,7 @@ fn joined(
     entries
 }
 
-/// Takes the virtual network from the entries, where old versions have put it.
+/// Removes the virtual network from the entries, where old versions have put it, and returns it.
 fn take_virtual_network(entries: &mut [BackendAddress]) -> Option<SubResource> {
     let networks = entries.iter_mut().filter_map(|entry| entry.properties.as_mut()?.virtual_network.take());
     networks.collect::<Vec<_>>().into_iter().next()
@@ -134,7 +136,6 @@ mod tests {
         LoadBalancerSettings { pool_type: BackendPoolType::NodeIp, ..samples::settings() }
     }
 
-    /// An entry of a pool.
     fn entry(name: &str, address: &str) -> Value {
         json!({"name": name, "properties": {"ipAddress": address}})
     }
@@ -212,7 +213,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nodes that come, go, and are kept out or about to go for a while, in whatever order: what counts is who belongs in the end.
+        /// Nodes are added, removed, excluded and drained in any order. Only the last step decides which members the pool has.
         #[test]
         fn the_pool_ends_with_those_who_belong_now(steps in prop::collection::vec((0_u8..64, 0_u8..64, 0_u8..64), 1..10)) {
             let nodes = |there: u8, excluded: u8| -> Vec<PoolNode> {
@@ -229,7 +230,7 @@ mod tests {
                 let (joining, staying) = (nodes(there & !going, excluded), nodes(there, excluded));
                 let stay: BTreeSet<IpAddr> = expected.intersection(&belonging(&staying)).copied().collect();
                 let now: BTreeSet<IpAddr> = stay.union(&belonging(&joining)).copied().collect();
-                // The last ones stay.
+                // A pool with members never becomes empty.
                 expected = if now.is_empty() { expected } else { now };
                 if let PoolUpdate::Changed(changed) = pool(&current, &joining, &staying, &settings()) {
                     current = *changed;

@@ -1,8 +1,9 @@
-//! Pools that network interfaces list: the model of a scale set, its instances, and interfaces of other machines. Pure.
+//! Backend pools that network interfaces list: in the model of a scale set, its instances, and interfaces of other virtual machines. Pure.
 //!
-//! In: one document, and the pools that it shall list and those that it shall not. Out: the body to write, or why there is none.
-//! Upstream: `pkg/provider/azure_vmss.go`, `azure_vmssflex.go`, `azure_standard.go`. Other than there, one scale set that belongs to
-//! another load balancer keeps no other from joining, and a machine whose power state is unknown joins.
+//! In: one document, the pools that it must list and the pools that it must not list. Out: the body to write, or a
+//! [`MembershipSkipReason`].
+//! Upstream: `pkg/provider/azure_vmss.go`, `azure_vmssflex.go`, `azure_standard.go`. Differences: a scale set that belongs to another load
+//! balancer does not prevent other scale sets from joining, and a virtual machine whose power state is unknown joins.
 
 use crate::providers::azure::{
     model::{
@@ -18,49 +19,48 @@ use crate::providers::azure::{
     planner::load_balancer::{naming, spec::IpFamily},
 };
 
-/// The version of the network provider that a flexible scale set's profile is written for.
+/// API version of the network provider for the profile of a flexible scale set.
 const FLEX_NETWORK_API: &str = "2020-11-01";
 const LOAD_BALANCERS: &str = "loadBalancers";
 const FAILED: &str = "Failed";
 
-/// What one document shall list.
+/// Change of the pools that one document lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolMembershipPatch {
-    /// Pools to list.
+    /// Pools that the document must list.
     pub join: Vec<ResourceId>,
-    /// Pools to list no more.
+    /// Pools that the document must not list any more.
     pub leave: Vec<ResourceId>,
-    /// Whether load balancers are of the standard SKU: then a machine can be behind one (external and internal) only.
+    /// Whether load balancers are of the standard SKU. A virtual machine can then be behind only one (external and internal).
     pub is_standard: bool,
-    /// Whether our last write of the document failed: what it has failed in is written again, even when it lists the pools by now.
+    /// Whether our last write of the document failed. A document in a failed state is then written again, even if it lists the pools.
     pub last_write_failed: bool,
 }
 
 impl PoolMembershipPatch {
-    /// Whether the document is to be written as it reads: ARM took our last write and could not carry it out.
+    /// Returns `true` if the document must be written again without a difference: ARM accepted our last write and could not complete it.
     fn must_rewrite(&self, state: Option<&str>) -> bool {
         self.last_write_failed && spelling::is_word(state, FAILED)
     }
 }
 
-/// Why a document is left alone.
+/// Reason not to write a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipSkipReason {
-    /// It is as it has to be.
     #[error("it lists the pools already")]
     Unchanged,
-    /// ARM is deleting it, or it has failed.
+    /// Provisioning state that prevents the write, such as `Deleting`.
     #[error("its provisioning state is {0}")]
     State(String),
-    /// It has no interface or IP configuration of the family.
+    /// Family for which the document has no interface or IP configuration.
     #[error("it has no IP configuration of {0}")]
     NoConfiguration(IpFamily),
-    /// It is behind another load balancer.
+    /// Name of another load balancer whose pool the document lists.
     #[error("it is behind load balancer {0}")]
     OtherLoadBalancer(String),
 }
 
-/// The body that brings the model of a scale set to the wish. New instances follow it.
+/// Returns the body that changes the pools in the model of a scale set. New instances are created from the model.
 pub fn model(
     set: &VirtualMachineScaleSet,
     patch: &PoolMembershipPatch,
@@ -90,7 +90,7 @@ pub fn model(
     })
 }
 
-/// Windows Server 2019 does not support IPv6.
+/// Returns `true` for images of Windows Server 2019, which does not support IPv6.
 fn is_windows_2019(profile: &ScaleSetVmProfile) -> bool {
     let image = profile.extra.get("storageProfile").and_then(|storage| storage["imageReference"]["id"].as_str());
     let image = image.unwrap_or_default().to_ascii_lowercase();
@@ -103,7 +103,7 @@ fn only_ipv4(patch: &PoolMembershipPatch) -> PoolMembershipPatch {
     patch
 }
 
-/// The body that brings one instance of a uniform scale set to the wish.
+/// Returns the body that changes the pools of one instance of a uniform scale set.
 pub fn instance(
     vm: &VirtualMachineScaleSetVm,
     patch: &PoolMembershipPatch,
@@ -132,13 +132,15 @@ pub fn instance(
     })
 }
 
-/// Whether an instance that lists the pools has failed, so that the write may not have come into effect: it is asked to join what has
-/// not got it. The process that wrote may have been killed. Failed alone says nothing of pools: an extension of the machine fails, too.
+/// Returns `true` if an instance lists the pools but has failed, so that the write may not be in effect.
+///
+/// The process that wrote the instance may have been killed. The instance is written again only if a pool that it must join does not
+/// contain it. The failed state alone is not sufficient, because it can have other causes, such as an extension of the virtual machine.
 fn is_unapplied(patch: &PoolMembershipPatch, state: Option<&str>) -> bool {
     spelling::is_word(state, FAILED) && !patch.join.is_empty()
 }
 
-/// The interface of a machine outside uniform scale sets, brought to the wish. The whole document.
+/// Returns the complete changed document of the interface of a virtual machine outside uniform scale sets.
 pub fn interface(nic: &NetworkInterface, patch: &PoolMembershipPatch) -> Result<NetworkInterface, MembershipSkipReason> {
     let mut changed = nic.clone();
     let properties = changed.properties.get_or_insert_default();
@@ -155,19 +157,22 @@ fn refuse_state(state: Option<&str>, refused: &[&str]) -> Result<(), MembershipS
     found.map_or(Ok(()), |state| Err(MembershipSkipReason::State(state.to_owned())))
 }
 
-/// Whether a machine runs, as far as that is known, so that its instance can be written.
+/// Returns `true` if the instance of the virtual machine can be written.
+///
+/// That is the case if it runs, as far as its state is known, and is not being deleted.
 pub fn is_active(machine: &Machine) -> bool {
     refuse_state(Some(&machine.provisioning_state), &["Deleting", "Unknown"]).is_ok()
         && !is_off(machine.power_state.as_deref().unwrap_or_default())
 }
 
-/// Whether a machine in this power state is off, or on the way there.
+/// Returns `true` if a virtual machine in this power state is off or shutting down.
 pub fn is_off(power_state: &str) -> bool {
     const OFF: [&str; 4] = ["stopped", "stopping", "deallocated", "deallocating"];
     OFF.iter().any(|off| spelling::same_word(off, power_state))
 }
 
-/// The interfaces: all leave, the primary one joins. `must`: also when nothing changes.
+/// Returns the interfaces after the change: all leave, the primary one joins. If `must` is `true`, it returns them even without a
+/// difference.
 fn updated_interfaces(
     interfaces: Option<Vec<NetworkInterfaceConfiguration>>,
     patch: &PoolMembershipPatch,
@@ -189,7 +194,7 @@ fn updated_interfaces(
     Ok(interfaces)
 }
 
-/// One IP configuration of either kind of document.
+/// IP configuration of a scale set, an instance or a network interface.
 trait PoolIpConfiguration {
     fn is_primary(&self) -> bool;
     fn version(&self) -> Option<&str>;
@@ -213,7 +218,7 @@ macro_rules! configuration {
 }
 configuration!(ScaleSetIpConfiguration, NetworkInterfaceIpConfiguration);
 
-/// Takes the pools out of all configurations. Whether there was one.
+/// Removes the pools from all configurations. Returns `true` if a configuration listed one of them.
 fn leave<C: PoolIpConfiguration>(configurations: &mut [C], pools: &[ResourceId]) -> bool {
     let mut left = false;
     for configuration in configurations {
@@ -225,7 +230,11 @@ fn leave<C: PoolIpConfiguration>(configurations: &mut [C], pools: &[ResourceId])
     left
 }
 
-/// Adds what is to be joined, as far as possible. `changed`: whether something else has changed. An error only when nothing has.
+/// Adds the pools to join, as far as possible. `changed` is `true` if the document already has another change.
+///
+/// # Errors
+///
+/// Returns the reason of the last pool that could not be joined, if the document has no change at all.
 fn join<C: PoolIpConfiguration>(
     configurations: &mut [C],
     patch: &PoolMembershipPatch,
@@ -260,7 +269,7 @@ fn add<C: PoolIpConfiguration>(
     }
 }
 
-/// For IPv4 the primary one, for IPv6 the first of that family.
+/// Returns the primary configuration for IPv4, and the first configuration of the family for IPv6.
 fn of_family<C: PoolIpConfiguration>(configurations: &mut [C], family: IpFamily) -> Option<&mut C> {
     let is_v6 = |configuration: &C| spelling::is_word(configuration.version(), "IPv6");
     let position = match family {
@@ -271,7 +280,7 @@ fn of_family<C: PoolIpConfiguration>(configurations: &mut [C], family: IpFamily)
     configurations.get_mut(position?)
 }
 
-/// The load balancer, other than that of `pool` and its internal or external twin, one of whose pools is listed.
+/// Returns the name of a load balancer in `listed` that is neither that of `pool` nor its internal or external twin.
 fn other_load_balancer(listed: &[SubResource], pool: &ResourceId) -> Option<String> {
     let base =
         |id: &ResourceId| id.name_of(LOAD_BALANCERS).map(|name| naming::split_load_balancer(name).0.to_ascii_lowercase());
@@ -280,7 +289,7 @@ fn other_load_balancer(listed: &[SubResource], pool: &ResourceId) -> Option<Stri
     names.into_iter().find(|name| Some(name) != own.as_ref())
 }
 
-/// Returns the excluded entries of a pool. They stay when the pool had no member without them.
+/// Returns the excluded entries of a pool; none if the pool would have no member without them.
 pub fn entries_to_remove(pool: &BackendAddressPool, is_excluded: impl Fn(&ResourceId) -> bool) -> Vec<ResourceId> {
     let listed = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
     let entries = listed.into_iter().flatten().filter_map(SubResource::resource_id);

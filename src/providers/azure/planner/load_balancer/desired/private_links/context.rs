@@ -1,4 +1,4 @@
-//! What private link services are planned on, and what it tells of one: whose it is, who uses its front end. Pure.
+//! Input of the plan of private link services, with lookups: the owner of a private link service, the Services at its frontend. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,51 +28,51 @@ use crate::providers::azure::{
     },
 };
 
-/// Who cannot have what, and why.
+/// Refusals of requested private link services, by Service.
 pub type PrivateLinkRefusals = BTreeMap<ServiceIdentity, ServiceRefusal>;
 
-/// What private link services are planned on.
+/// Input of the plan of private link services.
 pub struct PrivateLinkInput<'a> {
     pub observed: &'a ObservedNetwork,
     pub requests: &'a [ServiceRequest],
-    /// The other Services.
+    /// Services that are not planned, but may share frontends.
     pub others: &'a [Arc<ServiceSpec>],
-    /// What becomes of load balancers.
+    /// Planned changes of load balancers, and the planned frontends of each Service.
     pub load_balancers: &'a LoadBalancerPlan,
     pub settings: &'a LoadBalancerSettings,
 }
 
-/// A Service that asks for a private link service.
+/// Service that requests a private link service.
 #[derive(Clone, Copy)]
 pub(super) struct LinkRequest<'a> {
     pub(super) spec: &'a ServiceSpec,
     pub(super) link: &'a PrivateLinkSpec,
 }
 
-/// The Service that decides about a private link service.
+/// Returns the key of the Service that owns a private link service, from its tag. The owner's annotations set the options.
 pub(super) fn owner(link: &PrivateLinkService) -> Option<&str> {
     tag(link.tags.as_ref(), OWNER_TAG)
 }
 
 impl<'a> PrivateLinkInput<'a> {
-    /// The IPv4 front end that a Service will have.
+    /// Returns the id of the IPv4 frontend that the plan gives to a Service. `None` for refused Services, too.
     pub(super) fn frontend_of(&self, who: &ServiceIdentity) -> Option<&'a str> {
         let placed = self.load_balancers.services.get(who)?.as_ref().ok()?;
         placed.frontends.iter().find(|(family, _)| *family == IpFamily::V4).map(|(_, id)| id.as_str())
     }
 
-    /// The private link service that leads to a front end and stays.
+    /// Returns the private link service that is attached to a frontend and is not in `deletions`.
     pub(super) fn link_at(&self, frontend: &str, deletions: &[PrivateLinkDeletion]) -> Option<&'a PrivateLinkService> {
         let stays = |link: &&PrivateLinkService| !deletions.iter().any(|gone| link.is(&gone.id));
         self.observed.links_to(frontend).find(stays)
     }
 
-    /// Whether this cluster made it.
+    /// Returns `true` if the tags name this cluster.
     pub(super) fn is_ours(&self, link: &PrivateLinkService) -> bool {
         is_clusters(link.tags.as_ref(), self.settings)
     }
 
-    /// Whose it is, for messages.
+    /// Returns the Service or cluster that created a private link service, as text for messages.
     pub(super) fn maker(&self, link: &PrivateLinkService) -> String {
         match tag(link.tags.as_ref(), CLUSTER_TAG) {
             Some(_) if self.is_ours(link) => format!("Service {}", owner(link).unwrap_or("nobody")),
@@ -81,7 +81,7 @@ impl<'a> PrivateLinkInput<'a> {
         }
     }
 
-    /// The Service after which a frontend is named, if it exists.
+    /// Returns the Service that a frontend is named for, if that Service exists.
     pub(super) fn owner_of(&self, frontend: &str) -> Option<&'a ServiceIdentity> {
         let name = frontend.rsplit('/').next().unwrap_or_default();
         let remaining = self.requests.iter().filter_map(ensured_spec).map(|spec| &spec.identity);
@@ -89,13 +89,14 @@ impl<'a> PrivateLinkInput<'a> {
         services.find(|identity| naming::owns_frontend(identity, name))
     }
 
-    /// A load balancer as it will be.
+    /// Returns the planned document of a load balancer, or the observed document if the plan does not change it. `None` if the plan
+    /// deletes it.
     fn balancer_after(&self, id: &ResourceId) -> Option<&'a ArmLoadBalancer> {
         let change = self.load_balancers.changes.iter().find(|change| change.id == *id);
         change.map_or_else(|| self.observed.load_balancer(id), |change| change.write.document())
     }
 
-    /// The Services that use a front end when all is written.
+    /// Returns the keys of the Services that use a frontend after all planned writes.
     pub(super) fn sharers(&self, frontend: &str) -> BTreeSet<&'a str> {
         let requests = self.requests;
         let asking = requests.iter().map(ServiceRequest::identity);

@@ -1,7 +1,7 @@
-//! Front ends that go or get another address, and the private link services that are in the way. Pure.
+//! Deletions of private link services that block a frontend's removal or its change of address. Pure.
 //!
-//! In: load balancers before and after. Out: private link services to delete, and who cannot have the change because somebody else's
-//! private link service holds the front end. Upstream deletes that one, too.
+//! In: load balancers before and after the plan. Out: private link services to delete, and refusals of Services whose frontend cannot
+//! change because a private link service of another owner is attached to it. Upstream deletes that private link service, too.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,15 +28,15 @@ use crate::providers::azure::{
     },
 };
 
-/// A front end that goes, or whose address changes.
+/// Frontend that is removed, or whose address changes.
 pub(super) struct DroppedFrontend<'a> {
     balancer: &'a ArmLoadBalancer,
     frontend: &'a FrontendIpConfiguration,
-    /// Whether one of the same name stays in its place.
+    /// Whether the planned document has a frontend of the same name.
     is_replaced: bool,
 }
 
-/// Every front end that no load balancer will have as it is.
+/// Returns the frontends that the plan removes, or to which it gives another address.
 pub(super) fn dropped<'a>(observed: &'a ObservedNetwork, plan: &LoadBalancerPlan) -> Vec<DroppedFrontend<'a>> {
     let changed = plan.changes.iter().filter_map(|change| Some((observed.load_balancer(&change.id)?, &change.write)));
     let of_document = |(balancer, write): (&'a ArmLoadBalancer, &LoadBalancerWrite)| {
@@ -67,7 +67,7 @@ fn has_same_address(before: &FrontendIpConfiguration, after: &FrontendIpConfigur
     parts(before) == parts(after)
 }
 
-/// Plans.
+/// Plans the deletions. Refuses Services whose frontend is blocked by a private link service that this cluster does not own.
 pub(super) fn plan(input: &PrivateLinkInput<'_>) -> (PrivateLinkPlan, PrivateLinkRefusals) {
     let (mut plan, mut refused) = (PrivateLinkPlan::default(), PrivateLinkRefusals::new());
     let mut links: HashMap<String, Vec<&PrivateLinkService>> = HashMap::new();
@@ -102,7 +102,7 @@ impl DroppedFrontend<'_> {
     }
 }
 
-/// `None`: it has no proper id.
+/// Returns the deletion of a private link service. `None` if its id is missing or invalid.
 pub(super) fn deletion(
     link: &PrivateLinkService,
     reason: String,
@@ -128,8 +128,9 @@ fn held(input: &PrivateLinkInput<'_>, link: &PrivateLinkService, dropped: &Dropp
     ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message }
 }
 
-/// The Services that ask and because of whom the front end goes: whose name or rules it has, else all who ask and have parts on that load
-/// balancer, or will.
+/// Returns the requesting Services that the dropped frontend concerns: the owners of its name and of its rules.
+///
+/// If it has none, all requesting Services count that have parts on the load balancer, now or after the plan.
 fn concerned(input: &PrivateLinkInput<'_>, dropped: &DroppedFrontend<'_>) -> Vec<ServiceIdentity> {
     let requests = input.requests;
     let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));

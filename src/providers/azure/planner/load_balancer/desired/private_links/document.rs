@@ -1,8 +1,8 @@
-//! The document of a private link service, brought to what its owner asks for. Pure.
+//! Document of a private link service, changed to the options that its owner requests. Pure.
 //!
-//! In: the document as ARM sent it, or a bare one; what is asked for. Out: the same, changed where it differs, and why. Lists are
-//! compared without regard to order; addresses that Azure chose, and the names of their entries, are not compared. Whatever is different
-//! about addresses replaces them all.
+//! In: the document as ARM sent it, or a new one; the requested options. Out: the document with changes where it differs, and their
+//! reasons. Lists are compared without regard to order. Addresses that Azure chose, and the names of their entries, are not compared. Any
+//! difference in the addresses replaces all of them.
 
 use std::{
     collections::BTreeSet,
@@ -32,14 +32,14 @@ use crate::providers::azure::{
     },
 };
 
-/// A private link service that is being changed.
+/// Private link service with the changes so far.
 pub(super) struct LinkDraft {
     pub(super) document: PrivateLinkService,
-    /// What was changed; empty: nothing.
+    /// Reasons for the changes; empty if the document is unchanged.
     pub(super) reasons: Vec<String>,
 }
 
-/// One that there is not yet.
+/// Returns a new private link service for `frontend`.
 pub(super) fn new(id: &ResourceId, frontend: &str, settings: &LoadBalancerSettings) -> LinkDraft {
     let frontend = SubResource { id: Some(frontend.to_owned()), ..SubResource::default() };
     let properties = PrivateLinkServiceProperties {
@@ -56,7 +56,7 @@ pub(super) fn new(id: &ResourceId, frontend: &str, settings: &LoadBalancerSettin
     LinkDraft { document, reasons: vec![format!("create private link service {}", id.name())] }
 }
 
-/// One that ARM has sent.
+/// Returns a draft of an existing private link service. A failed last change is the first reason.
 pub(super) fn known(document: &PrivateLinkService) -> LinkDraft {
     let mut reasons = Vec::new();
     if document.has_failed() {
@@ -66,7 +66,7 @@ pub(super) fn known(document: &PrivateLinkService) -> LinkDraft {
 }
 
 impl LinkDraft {
-    /// Whether connections begin with the proxy header.
+    /// Returns `true` if connections begin with the proxy header.
     pub(super) fn is_proxying(&self) -> bool {
         self.document.properties.as_ref().is_some_and(|properties| properties.enable_proxy_protocol == Some(true))
     }
@@ -81,7 +81,7 @@ impl LinkDraft {
         }
     }
 
-    /// Changes proxy header, DNS names and subscriptions where they differ.
+    /// Changes the proxy header, DNS names and subscriptions where they differ.
     pub(super) fn set_options(&mut self, link: &PrivateLinkSpec) {
         let properties = self.document.properties.get_or_insert_default();
         let mut changed = Vec::new();
@@ -98,7 +98,7 @@ impl LinkDraft {
         changed.into_iter().for_each(|reason| self.note(reason));
     }
 
-    /// Sets the owner's tag, which differs in a new document only, and the configured ones. The cluster's tag never changes.
+    /// Sets the owner's tag, which differs in a new document only, and the configured tags. The cluster's tag never changes.
     pub(super) fn set_tags(&mut self, owner: &str, settings: &LoadBalancerSettings) {
         let cluster = tag(self.document.tags.as_ref(), CLUSTER_TAG).unwrap_or(&settings.cluster).to_owned();
         let mut desired = settings.tags.clone();
@@ -110,7 +110,7 @@ impl LinkDraft {
         }
     }
 
-    /// Adds a reason to change an existing private link service; a new one has one reason.
+    /// Adds a reason to change an existing private link service. A new private link service has only one reason.
     fn note(&mut self, reason: String) {
         if self.document.id.is_some() {
             self.reasons.push(reason);
@@ -118,7 +118,7 @@ impl LinkDraft {
     }
 }
 
-/// Both together, as upstream writes them.
+/// Sets both lists of subscriptions if one of them differs, as upstream does. Returns the reason.
 fn set_subscriptions(properties: &mut PrivateLinkServiceProperties, link: &PrivateLinkSpec) -> Option<String> {
     if is_same_list(listed(properties.visibility.as_ref()), &link.visibility)
         && is_same_list(listed(properties.auto_approval.as_ref()), &link.auto_approval)
@@ -139,7 +139,7 @@ fn is_same_list(known: &[String], wanted: &[String]) -> bool {
     words(known) == words(wanted)
 }
 
-/// Whether number, subnet, fixed addresses and the primary one are as asked for.
+/// Returns `true` if the number of addresses, the subnet, the fixed addresses and the primary address match the request.
 fn has_addresses(properties: &PrivateLinkServiceProperties, link: &PrivateLinkSpec, subnet: &ResourceId) -> bool {
     let known: Vec<_> = parts(properties).collect();
     let is_there =
@@ -168,7 +168,8 @@ pub(super) fn fixed_address(part: &PrivateLinkIpConfigurationProperties) -> Opti
 const STATIC: &str = "Static";
 const DYNAMIC: &str = "Dynamic";
 
-/// Fixed ones in the order in which they are asked for, then the others.
+/// Returns entries for the fixed addresses, in the requested order, and then for the addresses that Azure chooses. The first entry is the
+/// primary one.
 fn ip_configurations(link: &PrivateLinkSpec, prefix: &str, subnet: &ResourceId) -> Vec<PrivateLinkIpConfiguration> {
     let chosen = link.address_count.saturating_sub(link.addresses.len());
     let fixed = link.addresses.iter().map(|address| (format!("-static-{address}"), Some(*address)));

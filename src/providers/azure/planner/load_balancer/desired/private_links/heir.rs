@@ -1,8 +1,9 @@
 //! Changes of an orphan: a private link service whose owner does not use the frontend anymore. Pure.
 //!
-//! In: the document as ARM sent it, and the options of a Service that shares the frontend. Out: the document with only those fields
-//! changed for which the Service has an annotation. While the owner used the frontend, this Service could not have options, so a missing
-//! annotation does not request the default. The owner's tag remains: without it the next pass could not distinguish the two.
+//! In: the document as ARM sent it, and the options of the heir, a Service that shares the frontend. Out: the document with only those
+//! fields changed for which the heir has an annotation. While the owner used the frontend, the heir could not have options, so a missing
+//! annotation does not request the default. The owner's tag remains: with the heir's tag, the next pass would treat the heir as the owner
+//! and reset the other fields.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,12 +21,12 @@ use crate::providers::azure::{
     },
 };
 
-/// Returns `true` if a Service has this annotation of those that only an owner may have.
+/// Returns `true` if a Service has the annotation `key`, which only an owner may have.
 pub(super) fn gives(link: &PrivateLinkSpec, key: &'static str) -> bool {
     link.owners_only.contains(&key)
 }
 
-/// Applies what the heir's annotations request. `subnet`: the one that an annotation names.
+/// Applies the heir's annotations to the draft. `subnet`: the subnet that an annotation names.
 pub(super) fn apply(draft: &mut LinkDraft, id: &ResourceId, heir: &PrivateLinkSpec, subnet: Option<&ResourceId>) {
     let properties = draft.document.properties.clone().unwrap_or_default();
     draft.set_options(&with_own_options(heir, &properties));
@@ -36,7 +37,7 @@ pub(super) fn apply(draft: &mut LinkDraft, id: &ResourceId, heir: &PrivateLinkSp
     }
 }
 
-/// Fills in the options of the document for which there is no annotation.
+/// Returns the heir's options. Options without an annotation have the values of the document.
 fn with_own_options(heir: &PrivateLinkSpec, properties: &PrivateLinkServiceProperties) -> PrivateLinkSpec {
     let mut link = heir.clone();
     if !gives(heir, PLS_PROXY_PROTOCOL.key) {
@@ -54,7 +55,8 @@ fn with_own_options(heir: &PrivateLinkSpec, properties: &PrivateLinkServicePrope
     link
 }
 
-/// Fills in the fixed addresses and the number of addresses of the document. Fixed ones cannot follow into another subnet.
+/// Returns the heir's addresses. Without an annotation, their number and the fixed addresses are those of the document. Fixed addresses
+/// cannot move to another subnet.
 fn with_own_addresses(
     heir: &PrivateLinkSpec,
     properties: &PrivateLinkServiceProperties,
@@ -71,7 +73,7 @@ fn with_own_addresses(
     link
 }
 
-/// The primary one first.
+/// Returns the fixed IPv4 addresses, the primary address first.
 fn fixed_addresses(properties: &PrivateLinkServiceProperties) -> Vec<Ipv4Addr> {
     let mut fixed: Vec<_> = parts(properties).collect();
     fixed.sort_by_key(|part| part.primary != Some(true));

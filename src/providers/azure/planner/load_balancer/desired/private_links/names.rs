@@ -1,4 +1,5 @@
-//! Room and names for new private link services: the name must be nobody's, and a load balancer has room for so many. Pure.
+//! Names and capacity for new private link services. A name must be unused, and a load balancer accepts a limited number of private link
+//! services. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +17,24 @@ use crate::providers::azure::{
     },
 };
 
-/// Longest name in Azure.
+/// Largest number of characters of a name in Azure.
 pub(super) const MAX_NAME: usize = 80;
 
-/// The private link services that are new in this plan.
+/// Names and numbers of the private link services that the plan creates.
 pub(super) struct NewNames {
-    /// By load balancer, how many lead to it, new ones and those that stay.
+    /// Number of observed and new private link services, by load balancer. Private link services that the plan deletes still count.
     on_load_balancer: BTreeMap<ResourceId, usize>,
     taken: Vec<ResourceId>,
 }
 
-/// The id of the private link service that a spec asks for at a front end when there is none yet.
+/// Returns the id that a private link service gets if the plan creates it for this spec and frontend.
 pub(super) fn wanted_id(link: &PrivateLinkSpec, frontend: &str) -> ResourceId {
     let generated = || generated_name(frontend.rsplit('/').next().unwrap_or_default());
     let name = link.name.clone().unwrap_or_else(generated);
     link.group.resource(api::PRIVATE_LINK_SERVICES.resource_type, &[&name])
 }
 
-/// At most as long as Azure allows; upstream leaves a longer one to Azure's refusal.
+/// Returns a name of at most [`MAX_NAME`] characters. Upstream does not shorten the name, and Azure rejects a longer one.
 fn generated_name(frontend: &str) -> String {
     let mut name: String = format!("pls-{frontend}").chars().take(MAX_NAME).collect();
     if !name.ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric()) {
@@ -52,7 +53,9 @@ impl NewNames {
         Self { on_load_balancer, taken: Vec::new() }
     }
 
-    /// Takes the name and the room for one more, or says why that cannot be. One of ours whose front end is gone gives way.
+    /// Reserves the name and the capacity for a new private link service, or refuses the Service.
+    ///
+    /// If an orphan of this cluster has the name, the plan deletes it.
     pub(super) fn take(
         &mut self,
         input: &PrivateLinkInput<'_>,
@@ -101,7 +104,9 @@ fn name_taken(id: &ResourceId, holder: &str) -> ServiceRefusal {
     ServiceRefusal { field: PLS_NAME.key.to_owned(), message }
 }
 
-/// Whether no load balancer of ours has the front ends that it leads to. Of others' nothing is known.
+/// Returns `true` if no load balancer of this program has a frontend of the private link service.
+///
+/// Frontends in other resource groups are not read, so they count as existing.
 fn is_orphan(input: &PrivateLinkInput<'_>, link: &PrivateLinkService) -> bool {
     let is_gone = |frontend: &str| {
         let balancer = ResourceId::parse(frontend).ok().and_then(|id| id.parent());

@@ -1,7 +1,7 @@
-//! Which private link services have to be known before front ends change. Pure.
+//! Private link services that must be read before frontends change. Pure.
 //!
-//! A front end does not say whether a private link service leads to it: only the lists of resource groups do. They are read for whoever
-//! asks for one, and when front ends go.
+//! A frontend does not show the private link services that are attached to it. Only the lists of resource groups show them. These lists
+//! are read for Services that request a private link service, and when frontends are removed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -28,7 +28,8 @@ use crate::providers::azure::{
     },
 };
 
-/// Returns the resource groups that may hold private link services of these Services: the groups that they name and the configured one.
+/// Returns the resource groups that may contain private link services of these Services: the groups that they name, and the configured
+/// group.
 pub fn all_groups<'a>(
     specs: impl Iterator<Item = &'a Arc<ServiceSpec>>,
     settings: &LoadBalancerSettings,
@@ -37,20 +38,21 @@ pub fn all_groups<'a>(
     named.chain([settings.private_link_group.clone()]).collect()
 }
 
-/// Resource groups that those who ask for a private link service name; none when nobody does.
+/// Returns the resource groups that requests for private link services name. Empty without such requests.
 pub fn asked_groups(requests: &[ServiceRequest]) -> BTreeSet<ResourceId> {
     let links = requests.iter().filter_map(ServiceRequest::spec).filter_map(|spec| spec.private_link.as_ref());
     links.map(|link| link.group.clone()).collect()
 }
 
-/// Names of subnets in which those who ask want private link services.
+/// Returns the names of the subnets in which private link services are requested.
 pub fn subnets(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<String> {
     let links = requests.iter().filter_map(ensured_spec).filter_map(|spec| spec.private_link.as_ref());
     links.map(|link| link.subnet.as_ref().map_or_else(|| settings.subnet.clone(), |(_, name)| name.clone())).collect()
 }
 
-/// Private link services that those who ask and had an address may have, under the names that they give. When a list lacks one, it is
-/// read by itself.
+/// Returns the ids of private link services that may exist: those of Services that request one and have an address.
+///
+/// A private link service that the lists lack is read directly.
 pub fn expected_links(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
     let served = requests.iter().filter_map(ServiceRequest::spec).filter(|spec| !spec.status_addresses.is_empty());
     let id = |spec: &Arc<ServiceSpec>| {
@@ -61,13 +63,14 @@ pub fn expected_links(requests: &[ServiceRequest], settings: &LoadBalancerSettin
     served.filter_map(id).filter(|id| id.is_type(api::PRIVATE_LINK_SERVICES.resource_type)).collect()
 }
 
-/// Whether front ends go, so that private link services may be in the way.
+/// Returns `true` if the plan removes frontends or changes their addresses. Attached private link services block such changes.
 pub fn drops_frontends(observed: &ObservedNetwork, plan: &LoadBalancerPlan) -> bool {
     !deletions::dropped(observed, plan).is_empty()
 }
 
-/// Returns the ids, in lower case, of the frontends that a plan removes or changes, with the rules behind them. A private link service
-/// that is being written on one of them is waited for: whether it exists is certain when its write has ended.
+/// Returns the ids, in lower case, of the frontends that a plan removes or changes, or whose rules it removes or changes.
+///
+/// The caller waits for writes of private link services at these frontends: only a completed write shows whether one exists.
 pub fn touched_frontends(observed: &ObservedNetwork, plan: &LoadBalancerPlan) -> BTreeSet<String> {
     let known = plan.changes.iter().filter_map(|change| Some((observed.load_balancer(&change.id)?, &change.write)));
     let of_document = |(before, write): (&ArmLoadBalancer, &LoadBalancerWrite)| match write {
@@ -81,7 +84,7 @@ pub fn touched_frontends(observed: &ObservedNetwork, plan: &LoadBalancerPlan) ->
     known.flat_map(of_document).collect()
 }
 
-/// Returns the parts that `after` does not have as they are. Only parts of one name can be equal.
+/// Returns the parts that `after` lacks or has with other content. Only parts with the same name can be equal.
 fn missing<'a, T: PartialEq>(before: &'a [T], after: &'a [T], name: fn(&T) -> Option<&str>) -> impl Iterator<Item = &'a T> {
     let mut by_name: HashMap<Option<&str>, Vec<&T>> = HashMap::new();
     after.iter().for_each(|part| by_name.entry(name(part)).or_default().push(part));

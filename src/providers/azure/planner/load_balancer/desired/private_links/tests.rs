@@ -23,7 +23,7 @@ use crate::providers::azure::{
     },
 };
 
-/// What is there, who asks, and who else there is.
+/// Observed state, requests, and Services that are not planned.
 #[derive(Clone)]
 struct Scene {
     observed: ObservedNetwork,
@@ -32,7 +32,7 @@ struct Scene {
     settings: LoadBalancerSettings,
 }
 
-/// An internal Service that asks for a private link service, as `change` says.
+/// Returns an internal Service that requests a private link service with the options that `change` sets.
 fn linked(name: &str, change: impl FnOnce(&mut PrivateLinkSpec)) -> ServiceSpec {
     let mut link = plain_private_link(settings().private_link_group);
     change(&mut link);
@@ -47,7 +47,7 @@ fn plain(name: &str) -> ServiceSpec {
 
 fn at(address: &str, spec: ServiceSpec) -> ServiceSpec {
     let name = spec.identity.key.clone();
-    // Ports of Services that share a front end must not be the same.
+    // Services that share a frontend must have different ports.
     let offset = i32::from(name.bytes().last().unwrap_or_default());
     let ports = spec.ports.iter().map(|port| crate::providers::azure::planner::load_balancer::spec::PortSpec {
         port: port.port + offset,
@@ -64,7 +64,7 @@ impl Scene {
         Self { observed: there, requests, others: Vec::new(), settings: settings() }
     }
 
-    /// Everything is as these Services ask.
+    /// Returns the state after all requests of these Services were applied.
     fn settled(specs: &[ServiceSpec]) -> Self {
         let mut scene = Self::new(specs);
         scene.write();
@@ -99,20 +99,20 @@ impl Scene {
         })
     }
 
-    /// The plan, when nobody is refused.
+    /// Returns the plan, and asserts that no Service is refused.
     fn granted(&self) -> PrivateLinkPlan {
         let (plan, refused) = self.plan();
         assert_eq!(refused, PrivateLinkRefusals::new());
         plan
     }
 
-    /// Fields and messages, by Service.
+    /// Returns the refusals: for each Service the field and the message.
     fn refused(&self) -> Vec<String> {
         let refused = self.plan().1;
         refused.iter().map(|(who, refusal)| format!("{}: {refusal}", who.key)).collect()
     }
 
-    /// Carries out what is planned.
+    /// Applies the plan to the observed state.
     fn write(&mut self) {
         let (plan, load_balancers) = (self.granted(), self.load_balancers());
         for gone in &plan.deletions {
@@ -187,7 +187,7 @@ fn whatever_differs_is_changed_in_place() {
         ),
         (
             |document| {
-                // Azure chose it.
+                // Azure chose this address.
                 document["properties"]["ipConfigurations"][2]["name"] = json!("other");
                 document["properties"]["ipConfigurations"][2]["properties"]["privateIPAddress"] = json!("10.0.0.44");
             },
@@ -262,7 +262,7 @@ fn services_that_share_a_front_end_share_it() {
     assert_eq!(Scene::new(&[picky(&a), picky(&b)]).refused().len(), 1, "only one may");
 }
 
-/// It would publish all ports of the owner.
+/// The private link service would publish all ports of the owner.
 #[test]
 fn a_guest_adds_no_private_link_service_to_the_frontend_of_another() {
     let owner = ServiceSpec { private_link: None, ..at("10.0.0.9", plain("a")) };

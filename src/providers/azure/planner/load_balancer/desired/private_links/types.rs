@@ -1,75 +1,75 @@
-//! What becomes of private link services: the words of the plan. Pure.
+//! Types of the plan of private link services. Pure.
 
 use crate::providers::azure::{
     model::{ResourceId, network::PrivateLinkService},
     planner::load_balancer::spec::ServiceIdentity,
 };
 
-/// A private link service that is made or changed.
+/// Private link service that is created or changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PrivateLinkChange {
     pub id: ResourceId,
-    /// As it will be; with the etag of the version that it changes, if it is not new.
+    /// Desired document. A change has the etag of the version that it replaces.
     pub document: PrivateLinkService,
-    /// Whether it is written before load balancers are.
+    /// Whether the private link service is written before load balancers.
     pub is_first: bool,
-    /// The subnet whose policies are in the way.
+    /// Subnet whose network policies must be disabled first.
     pub policies_of: Option<ResourceId>,
     pub reasons: Vec<String>,
-    /// The Services that ask for it.
+    /// Services that request the private link service.
     pub services: Vec<ServiceIdentity>,
 }
 
-/// A subnet that lets private link services in from now on.
+/// Subnet whose network policies for private link services are disabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetPolicyChange {
     pub id: ResourceId,
     pub reasons: Vec<String>,
-    /// The Services that ask for private link services there.
+    /// Services that request private link services in the subnet.
     pub services: Vec<ServiceIdentity>,
 }
 
-/// A private link service that goes, with its connections.
+/// Private link service that is deleted with its connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PrivateLinkDeletion {
     pub id: ResourceId,
-    /// As ARM sent it.
+    /// Document as ARM sent it.
     pub document: PrivateLinkService,
     pub reasons: Vec<String>,
-    /// The Services whose front end it is.
+    /// Services for which the private link service is deleted.
     pub services: Vec<ServiceIdentity>,
 }
 
 impl PrivateLinkDeletion {
-    /// How many private endpoints lose their connection.
+    /// Returns the number of private endpoints that lose their connection.
     pub fn approved_connections(&self) -> usize {
         self.document.connections().iter().filter(|connection| connection.is_approved()).count()
     }
 }
 
-/// Something about a private link service that its Service's user should know.
+/// Notice for the user of a Service about a private link service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrivateLinkNotice {
-    /// It stays although nobody asks for it any more.
+    /// Private link service that remains although its Service no longer requests it.
     #[error("keep {0}: nobody asks for it any more, and to delete it would cut connections")]
     LeftBehind(ResourceId),
-    /// Another one has the name.
+    /// Existing private link service that has the requested name.
     #[error("keep {0}: it leads to another front end, and its name is asked for")]
     NameTaken(ResourceId),
 }
 
-/// What becomes of private link services.
+/// Planned changes of private link services.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PrivateLinkPlan {
     pub deletions: Vec<PrivateLinkDeletion>,
     pub subnets: Vec<SubnetPolicyChange>,
     pub writes: Vec<PrivateLinkChange>,
-    /// What to tell, and about which Service.
+    /// Notices, each with the Service that it concerns.
     pub notices: Vec<(ServiceIdentity, PrivateLinkNotice)>,
 }
 
 impl PrivateLinkPlan {
-    /// Whether something has to be done before load balancers are written.
+    /// Returns `true` if a private link service must be deleted or written before load balancers are written.
     pub fn comes_first(&self) -> bool {
         !self.deletions.is_empty() || self.writes.iter().any(|change| change.is_first)
     }

@@ -1,9 +1,9 @@
-//! The private link service of one front end: who decides about it, and whether it has to be written. Pure.
+//! Private link service of one frontend: the choice of its owner, and the write that it needs. Pure.
 //!
-//! Services that share a front end share its private link service. The Service that made it owns it, and its annotations count; the
-//! others may only request that there is one. When the owner does not use the frontend anymore, the private link service is an orphan:
-//! it keeps its fields and its tags, so that the owner can return, and only annotations that another Service gives change it: those of the
-//! Service that owns the frontend, or, if that one is deleted, of the first that has any. Upstream refuses these.
+//! Services that share a frontend share its private link service. The Service that created it is the owner and sets its options. The
+//! other Services may only request that it exists. When the owner does not use the frontend anymore, the private link service is an
+//! orphan. It keeps its fields and its tags, so that the owner can return. Only annotations of one other Service change it: of the
+//! Service that owns the frontend or, if that Service is deleted, of the first Service that has any. Upstream refuses these annotations.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -27,19 +27,19 @@ use crate::providers::azure::{
     },
 };
 
-/// A front end for which some Services ask for a private link service.
+/// Frontend for which Services request a private link service.
 pub(super) struct FrontendLink<'l, 'a> {
     pub(super) input: &'l PrivateLinkInput<'a>,
-    /// The front end's id.
+    /// Id of the frontend.
     pub(super) frontend: &'a str,
-    /// Who asks, by name.
+    /// Requests in the order of their Services.
     pub(super) requests: &'l [LinkRequest<'a>],
-    /// Everybody who uses the front end.
+    /// Keys of all Services that use the frontend.
     pub(super) sharers: BTreeSet<&'a str>,
 }
 
 impl<'a> FrontendLink<'_, 'a> {
-    /// The write, if one is due.
+    /// Plans the write of the private link service, if one is needed, and adds the refused Services to `refused`.
     pub(super) fn plan(
         &self,
         plan: &mut PrivateLinkPlan,
@@ -67,7 +67,9 @@ impl<'a> FrontendLink<'_, 'a> {
         })
     }
 
-    /// A private link service publishes all ports of a frontend, so that only the Service that owns the frontend adds one.
+    /// Returns the refusal of all requests if the Service that owns the frontend does not request a private link service.
+    ///
+    /// A private link service publishes all ports of a frontend, so only that Service may add one.
     fn guest_refusal(&self, known: Option<&PrivateLinkService>) -> Option<ServiceRefusal> {
         let owner = self.input.owner_of(self.frontend).filter(|_| known.is_none())?;
         let frontend = self.frontend.rsplit('/').next().unwrap_or_default();
@@ -79,8 +81,10 @@ impl<'a> FrontendLink<'_, 'a> {
         (!is_requested).then(|| ServiceRefusal { field: PLS_CREATE.key.to_owned(), message })
     }
 
-    /// Returns the Service whose annotations count, if it requests one: the tagged owner. Without it, the Service that owns the frontend, or,
-    /// if that one is deleted, the first that has options.
+    /// Returns the request that sets the options: the request of the tagged owner or, without a tag, of the Service that owns the
+    /// frontend.
+    ///
+    /// If that Service is deleted, the first request with options counts. `None` if the owner does not request a private link service.
     fn owner(&self, tagged: Option<&str>) -> Option<LinkRequest<'a>> {
         let mut requests = self.requests.iter();
         let found = match (tagged, self.input.owner_of(self.frontend)) {
@@ -139,7 +143,7 @@ impl<'a> FrontendLink<'_, 'a> {
         let mut draft = document::known(known);
         let proxies = draft.is_proxying();
         heir::apply(&mut draft, &id, heir.link, subnet.as_ref());
-        let policies_of = own_subnet.filter(|subnet| !subnet.lets_links_in()).and(subnet);
+        let policies_of = own_subnet.filter(|subnet| !subnet.allows_private_links()).and(subnet);
         let change = self.finish(id, draft, proxies, policies_of);
         Ok(Some(change).filter(|change| !change.reasons.is_empty()))
     }
@@ -156,7 +160,7 @@ impl<'a> FrontendLink<'_, 'a> {
         draft.set_addresses(&id, owner.link, &subnet_id);
         draft.set_options(owner.link);
         draft.set_tags(&owner.spec.identity.key, self.input.settings);
-        Ok(self.finish(id, draft, proxies, (!subnet.lets_links_in()).then_some(subnet_id)))
+        Ok(self.finish(id, draft, proxies, (!subnet.allows_private_links()).then_some(subnet_id)))
     }
 
     fn finish(&self, id: ResourceId, draft: LinkDraft, proxies: bool, policies_of: Option<ResourceId>) -> PrivateLinkChange {
@@ -175,7 +179,7 @@ impl<'a> FrontendLink<'_, 'a> {
         balancer.is_some_and(|id| self.input.load_balancers.changes.iter().any(|change| change.id == id))
     }
 
-    /// Where its addresses are.
+    /// Returns the subnet of the addresses. Refuses a missing subnet, and fixed addresses outside the subnet.
     fn subnet(&self, owner: LinkRequest<'_>) -> Result<&'a Subnet, ServiceRefusal> {
         let settings = self.input.settings;
         let (field, name) = match &owner.link.subnet {
@@ -193,7 +197,8 @@ impl<'a> FrontendLink<'_, 'a> {
     }
 }
 
-/// Neither can be changed. Another group in the configuration leaves it where it is.
+/// Refuses annotations with another name or resource group, because Azure can change neither. Another default group in the configuration
+/// is ignored.
 fn check_identity(id: &ResourceId, link: &PrivateLinkSpec) -> Result<(), ServiceRefusal> {
     let stays = "which cannot be changed: take the annotation back, or delete the Service and create it again";
     if let Some(name) = link.name.as_deref().filter(|name| !spelling::same_name(name, id.name())) {

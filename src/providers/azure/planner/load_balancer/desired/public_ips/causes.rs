@@ -1,7 +1,7 @@
-//! Which Services cause the write of a public IP. Pure.
+//! Services that cause the write of a public IP. Pure.
 //!
-//! In: the document before and after the write, and the requested Services that use or leave the public IP. Out: the Services that wait for the
-//! write and fail with it. A Service whose own part is as requested is served without the write.
+//! In: the document before and after the write, and the requested Services that use or leave the public IP. Out: the Services that wait for
+//! the write and fail with it. A Service whose own part needs no change is served without the write.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::providers::azure::{
 
 /// Returns the Services that cause the write, in order: those that leave the public IP, and those whose own part changes.
 ///
-/// If there are none, all that are requested cause it.
+/// If there are none, all requested Services cause it.
 pub(super) fn of(
     before: &PublicIpAddress,
     after: &PublicIpAddress,

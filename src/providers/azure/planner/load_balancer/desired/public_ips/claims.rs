@@ -1,7 +1,7 @@
-//! Who wants and who leaves which public IP. Pure.
+//! Claims of Services on public IPs: the Services that use a public IP, and those that leave it. Pure.
 //!
-//! In: asks, the other Services, the documents. Out: [`PublicIpClaims`], in an order that does not depend on that of the
-//! asks, with the asks that are refused.
+//! In: requests, the other Services, the documents. Out: [`PublicIpClaims`] in an order that does not depend on the order of the requests,
+//! with the refused requests.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,25 +21,25 @@ use crate::providers::azure::{
     },
 };
 
-/// One Service wants one public IP.
+/// Use of one public IP by one Service for one family.
 pub(super) struct PublicIpClaim<'a> {
     pub spec: &'a ServiceSpec,
     pub family: IpFamily,
     pub target: PublicIpTarget<'a>,
-    /// Whether it is one of the asks.
+    /// Whether the Service is one of the requests.
     pub requested: bool,
 }
 
 #[derive(Default)]
 pub(super) struct PublicIpClaims<'a> {
     all: Vec<PublicIpClaim<'a>>,
-    /// By public IP: positions in `all`.
+    /// Positions in `all` by public IP.
     by_id: HashMap<ResourceId, Vec<usize>>,
-    /// The asks by lower-cased key: an old and a new Service of one name have the same.
+    /// Requests by key in lower case. A deleted Service and a new Service of the same name have the same key.
     requests: HashMap<String, Vec<&'a ServiceRequest>>,
-    /// Refused asks; and others that cannot be resolved, which counts for them alone.
+    /// Refusals of requests and of other Services. A refusal of another Service affects no request.
     refused: BTreeMap<&'a ServiceIdentity, ServiceRefusal>,
-    /// Their keys in lower case.
+    /// Keys of the refused Services in lower case.
     refused_keys: HashSet<String>,
     identities: Vec<&'a ServiceIdentity>,
 }
@@ -77,7 +77,7 @@ impl<'a> PublicIpClaims<'a> {
         }
     }
 
-    /// Whether each ask is possible.
+    /// Returns `Ok` or the refusal for each request.
     pub(super) fn results(&self) -> BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>> {
         let result = |identity: &&ServiceIdentity| self.refused.get(identity).cloned().map_or(Ok(()), Err);
         self.identities.iter().map(|identity| ((*identity).clone(), result(identity))).collect()
@@ -87,28 +87,28 @@ impl<'a> PublicIpClaims<'a> {
         !self.refused.contains_key(&claim.spec.identity)
     }
 
-    /// The wishes that are not refused.
+    /// Returns the claims that are not refused.
     pub(super) fn granted(&self) -> impl Iterator<Item = &PublicIpClaim<'a>> {
         self.all.iter().filter(|claim| self.is_granted(claim))
     }
 
-    /// The Services of the asks that are not refused.
+    /// Returns the requested Services that are not refused.
     pub(super) fn granted_services(&self) -> impl Iterator<Item = &'a ServiceIdentity> {
         self.identities.iter().copied().filter(|identity| !self.refused.contains_key(identity))
     }
 
-    /// All wishes for a public IP, refused ones too, since they keep it from being taken away.
+    /// Returns all claims on a public IP. Refused claims are included because they prevent its deletion.
     pub(super) fn claims_on(&self, id: &ResourceId) -> impl Iterator<Item = &PublicIpClaim<'a>> {
         let positions = self.by_id.get(id).map(Vec::as_slice).unwrap_or_default();
         positions.iter().filter_map(|position| self.all.get(*position))
     }
 
-    /// The asks to carry out for a public IP.
+    /// Returns the claims of requests on a public IP that are not refused.
     pub(super) fn requested_claims_on(&self, id: &ResourceId) -> impl Iterator<Item = &PublicIpClaim<'a>> {
         self.claims_on(id).filter(|claim| claim.requested && self.is_granted(claim))
     }
 
-    /// Returns the requests whose Services the public IP lists, or names as owner of its DNS label, although they do not use it any more.
+    /// Returns the requests whose Services the public IP lists, or names as owner of its DNS label, although they no longer use it.
     pub(super) fn leaving(
         &self,
         id: &ResourceId,
@@ -131,10 +131,11 @@ impl<'a> PublicIpClaims<'a> {
     }
 }
 
-/// Whether the entry in the list of a public IP is this Service's. In the cluster's group and the Service's own the tags tell; in another
-/// group, where a cluster of the same name may have its public IPs, the name has to, too. On a public IP of a cluster of another name
-/// the entry may be that cluster's Service of the same name: it is ours only if it was added behind another, and the Service selects or
-/// has had the address.
+/// Returns `true` if the entry in the list of a public IP is proven to be the entry of this Service.
+///
+/// In the resource groups of the cluster and of the Service, the tags are the proof. In another group, where a cluster of the same name may
+/// have its public IPs, the name must match, too. On a public IP of a cluster of another name, the entry may be that cluster's Service of
+/// the same name. It belongs to our Service only if it was added behind another entry, and the Service selects or has had the address.
 fn is_proven(request: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, index: &PublicIpIndex<'_>) -> bool {
     let (identity, spec) = (request.identity(), request.spec());
     if ownership::owner(pip, &index.settings.cluster) == PublicIpOwner::OtherCluster {

@@ -1,6 +1,6 @@
-//! What becomes of one public IP that exists. Pure.
+//! Decision about one existing public IP. Pure.
 //!
-//! In: the document and who wants and leaves it. Out: a change, a release, or what keeps it, in the [`PublicIpPlan`].
+//! In: the document, and the Services that use or leave it. Out: a change, a release, or the reason to retain it, in the [`PublicIpPlan`].
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,10 @@ use crate::providers::azure::{
     },
 };
 
-/// Decides about one public IP. Without an ask that wants or leaves it, nothing happens to it, unless its address would be lost: for that
-/// everybody waits.
+/// Decides about one public IP and adds the result to `outcome`.
+///
+/// A public IP that no request uses or leaves is not changed. The exception is a dynamic address that would be lost with its basic load
+/// balancer: all requests wait for the write that makes it static.
 pub(super) fn decide<'a>(
     id: &ResourceId,
     pip: &'a PublicIpAddress,
@@ -122,7 +124,7 @@ pub(super) fn decide<'a>(
     }
 }
 
-/// Front ends of these have to wait.
+/// Moves these claims from `assigned` to `recreated`: their frontends wait for a later plan.
 fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
     for claim in asked {
         outcome.assigned.remove(&(claim.spec.identity.clone(), claim.family));
@@ -130,7 +132,7 @@ fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
     }
 }
 
-/// Returns the notice to a Service that the list of a public IP has no room for.
+/// Returns the notice to a Service that the list of a public IP has no room for it.
 fn no_room(service: &ServiceIdentity) -> String {
     format!(
         "its tag `{}` has no room for {} within the {MAX_TAG_VALUE} characters that Azure accepts; the Service is served, and is added when \
@@ -139,7 +141,7 @@ fn no_room(service: &ServiceIdentity) -> String {
     )
 }
 
-/// The Services that want the public IP, in the order of its list, then the rest.
+/// Returns the Services that use the public IP: first those in its list, in the order of the list, then the others.
 fn in_order<'a: 'w, 'w>(services: &[String], claims: impl Iterator<Item = &'w PublicIpClaim<'a>>) -> Vec<&'a ServiceSpec> {
     let place = |spec: &ServiceSpec| services.iter().position(|name| spelling::same_name(name, &spec.identity.key));
     let mut specs: Vec<_> = claims.map(|claim| claim.spec).collect();
@@ -161,8 +163,10 @@ fn release_reason(request: &ServiceRequest, id: &ResourceId) -> String {
     }
 }
 
-/// Whether the public IP has to be made anew, since other IP tags are asked for and may not be changed in place. Only the user's own
-/// change of the IP tags may lose an address, and only that of a generated public IP which nobody else uses.
+/// Returns the claim that needs a new public IP because of its IP tags; `Err` is the reason to retain the public IP.
+///
+/// `None` means that no claim requests other IP tags, or that they can be changed in place. Only a change of the IP tags by the user may
+/// lose an address, and only the address of a generated public IP that nothing else uses.
 fn recreation<'w, 'a>(
     asked: &[&'w PublicIpClaim<'a>],
     pip: &PublicIpAddress,

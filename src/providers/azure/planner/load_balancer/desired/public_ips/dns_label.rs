@@ -1,9 +1,9 @@
-//! DNS label of one public IP: which Service decides about it, and why the labels of other Services are rejected. Pure.
+//! DNS label of one public IP: the Service that decides about it, and the reasons to reject the labels of other Services. Pure.
 //!
-//! In: the document, and the Services that want the public IP. Out: a [`DnsLabelDecision`]. The maker of a public IP precedes its guests. The
-//! tag `k8s-azure-dns-label-service` names the Service that has set the label: only that Service can remove the label, with an empty
-//! annotation. A public IP that a user created gets no tag, so its label can be changed and is never removed.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileDNSSettings`. Other than there, a Service without the label is served.
+//! In: the document, and the Services that use the public IP. Out: a [`DnsLabelDecision`]. The Service for which a public IP was created
+//! precedes its guests. The tag `k8s-azure-dns-label-service` names the Service that has set the label: only that Service can remove the
+//! label, with an empty annotation. A public IP that a user created gets no tag, so its label can be changed and is never removed.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileDNSSettings`. Difference: a Service that does not get its label is served.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::providers::azure::{
 /// Change of the DNS label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DnsLabelChange<'a> {
-    /// The public IP gets the label of this Service.
+    /// Service whose label the public IP gets.
     Set(&'a ServiceSpec),
     Remove,
 }
 
-/// Result for the Services that want one public IP.
+/// Result for the Services that use one public IP.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DnsLabelDecision<'a> {
     pub(super) change: Option<DnsLabelChange<'a>>,
@@ -38,13 +38,13 @@ pub(super) fn label_of(pip: &PublicIpAddress) -> &str {
     settings.and_then(|settings| settings.domain_name_label.as_deref()).unwrap_or_default()
 }
 
-/// The public IP, and what decides about its label.
+/// Input of the decision about the label of one public IP.
 pub(super) struct DnsLabelQuestion<'q, 'a> {
     pub(super) pip: &'q PublicIpAddress,
     pub(super) maker: PublicIpOwner,
-    /// The Services that the public IP will list, the maker first.
+    /// Keys of the Services that the public IP will list. If this cluster created it, the first is the Service for which it did.
     pub(super) services: &'q [String],
-    /// The Services that want it and are not refused.
+    /// Claims on the public IP that are not refused.
     pub(super) claims: Vec<&'q PublicIpClaim<'a>>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> DnsLabelQuestion<'_, 'a> {
         ownership::dns_owner(self.pip).is_some_and(|key| spelling::same_name(key, &spec.identity.key))
     }
 
-    /// Whether the Service made the public IP, and so precedes its guests.
+    /// Returns `true` if the public IP was created for the Service, which then precedes its guests.
     fn is_maker(&self, spec: &ServiceSpec) -> bool {
         let first = self.services.first().filter(|_| self.maker == PublicIpOwner::Cluster);
         first.is_some_and(|first| spelling::same_name(first, &spec.identity.key))
@@ -91,7 +91,7 @@ impl<'a> DnsLabelQuestion<'_, 'a> {
         })
     }
 
-    /// Returns the Service that has set the label and has no annotation any more: the label is left as it is.
+    /// Returns the Service that has set the label and has no annotation any more: the label is retained.
     fn setter(&self) -> Option<&str> {
         let key = ownership::dns_owner(self.pip)?;
         let is_it = |name: &str| spelling::same_name(name, key);

@@ -1,8 +1,8 @@
-//! The document of one public IP: a new one, and an existing one with what the Services want of it. Pure.
+//! Document of one public IP: a new one, or an existing one with the edits for its Services. Pure.
 //!
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`, `reconcileDNSSettings`, `ensurePIPTagged`. Other
-//! than there, the family and allocation of an existing public IP are never changed, and its SKU only from basic to
-//! standard: ARM refuses it, or the address would be lost.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`, `reconcileDNSSettings`, `ensurePIPTagged`. Differences: the
+//! family and the allocation of an existing public IP are never changed, and its SKU only from basic to standard. ARM rejects other
+//! changes, or the address would be lost.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ use crate::providers::azure::{
     },
 };
 
-/// A new public IP for the Service.
+/// Returns the document of a new public IP for the Service.
 pub(super) fn new(
     spec: &ServiceSpec,
     family: IpFamily,
@@ -84,7 +84,7 @@ fn ip_tags(tags: &[(String, String)]) -> Vec<IpTag> {
     tags.iter().map(tag).collect()
 }
 
-/// Whether an existing public IP has other IP tags than the Service asks for. Their order means nothing.
+/// Returns `true` if an existing public IP has other IP tags than the Service requests. The order of IP tags has no meaning.
 pub(super) fn ip_tags_differ(pip: &PublicIpAddress, spec: &ServiceSpec) -> bool {
     let Some(wanted) = &spec.public_ip.ip_tags else { return false };
     let existing = pip.properties.as_ref().and_then(|properties| properties.ip_tags.as_ref());
@@ -96,25 +96,25 @@ pub(super) fn ip_tags_differ(pip: &PublicIpAddress, spec: &ServiceSpec) -> bool 
     existing != wanted
 }
 
-/// What an existing public IP has to become.
+/// Edit of an existing public IP.
 pub(super) struct PublicIpEdit<'a> {
     pub owner: PublicIpOwner,
-    /// The Services it shall list, in order.
+    /// Services that the public IP must list, in order.
     pub services: Vec<String>,
-    /// Of those that it lists no more, the one that has set the DNS label.
+    /// Whether the Service that has set the DNS label leaves the public IP.
     pub dns_owner_leaves: bool,
-    /// All Services that want it, in the order in which the list has them.
+    /// Services that use the public IP, in the order of its list.
     pub users: Vec<&'a ServiceSpec>,
-    /// Whether one of them is requested.
+    /// Whether one of the users is requested.
     pub is_requested: bool,
-    /// Change of its DNS label.
+    /// Change of the DNS label; `None` keeps it.
     pub label: Option<DnsLabelChange<'a>>,
-    /// Whether it becomes a standard one.
+    /// Whether the SKU changes from basic to standard.
     pub upgrades_sku: bool,
 }
 
 impl PublicIpEdit<'_> {
-    /// Returns `true` if the public IP gets the tags that the configuration and its Services give it.
+    /// Returns `true` if the public IP gets the tags of the configuration and of its Services.
     pub(super) fn is_tagged(&self) -> bool {
         self.owner == PublicIpOwner::Cluster && self.is_requested
     }
@@ -158,7 +158,7 @@ pub(super) fn edited(
     (!reasons.is_empty() && document != *pip).then_some((document, reasons))
 }
 
-/// Returns the notice about requested tags that the document lacks, since it has as many as ARM accepts.
+/// Returns the notice about requested tags that the document lacks because it has as many tags as ARM accepts.
 pub(super) fn omitted_tags(
     document: &PublicIpAddress,
     edit: &PublicIpEdit<'_>,
@@ -175,8 +175,9 @@ pub(super) fn omitted_tags(
     (edit.is_tagged() && !keys.is_empty()).then(notice)
 }
 
-/// Writes the DNS label and returns the reason. A tag names the Service that sets it, except on a public IP that a user created: its tags are
-/// the user's.
+/// Writes the DNS label and returns the reason.
+///
+/// A tag names the Service that sets the label. A public IP that a user created gets no such tag: its tags belong to the user.
 fn change_label(document: &mut PublicIpAddress, change: DnsLabelChange<'_>, owner: PublicIpOwner) -> String {
     let present = dns_label::label_of(document).to_owned();
     let properties = document.properties.get_or_insert_default();
@@ -198,7 +199,10 @@ fn change_label(document: &mut PublicIpAddress, change: DnsLabelChange<'_>, owne
     }
 }
 
-/// The configured tags, overlaid by those of the Services (the first in the list wins), and the system's tags under the keys of today.
+/// Returns the tags that the public IP must have.
+///
+/// Tags of the Services replace configured tags; the first Service in the list has precedence. The tags of this program replace both, under
+/// their current keys.
 fn wanted_tags(
     document: &PublicIpAddress,
     users: &[&ServiceSpec],

@@ -1,7 +1,8 @@
-//! The Services that a public IP lists in its tag. Pure.
+//! Services that a public IP lists in its tag. Pure.
 //!
-//! In: the Services in the tag, and those that use or leave the public IP. Out: a [`ServiceList`] within the longest value that ARM accepts.
-//! The list shows which cluster created the public IP and when it can be deleted. A Service without a place in it is served like the others.
+//! In: the Services in the tag, and those that use or leave the public IP. Out: a [`ServiceList`] within the longest value that ARM
+//! accepts. The list shows which cluster created the public IP and when it can be deleted. A Service that has no room in it is served like
+//! the others.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `bindServicesToPIP`, which adds names without limit.
 
 use super::claims::PublicIpClaim;
@@ -10,10 +11,10 @@ use crate::providers::azure::{
     planner::load_balancer::{desired::ServiceRequest, spec::ServiceIdentity},
 };
 
-/// List of one public IP.
+/// Services to list in the tag of one public IP.
 #[derive(Debug, Default)]
 pub(super) struct ServiceList<'a> {
-    /// In the order of the tag: first the Service for which the public IP was created.
+    /// Keys of the listed Services. The first is the Service for which the public IP was created.
     pub(super) names: Vec<String>,
     /// Requested Services that use the public IP and for which the list has no room.
     pub(super) omitted: Vec<&'a ServiceIdentity>,
@@ -22,8 +23,8 @@ pub(super) struct ServiceList<'a> {
 impl<'a> ServiceList<'a> {
     /// Plans the list: names that remain keep their order, then requested Services follow in order of name.
     ///
-    /// `users` are all Services that use the public IP. One that is not requested is added if `old_names` had no room for it, or if the list,
-    /// and with it the proof of ownership, would be empty.
+    /// `users` are all Services that use the public IP. A Service without a request is added if `old_names` had no room for it, or if the
+    /// list, and with it the proof of ownership, would be empty.
     pub(super) fn plan<'c>(
         old_names: &[&str],
         leaving: &[&ServiceRequest],
@@ -60,7 +61,7 @@ impl<'a> ServiceList<'a> {
     }
 }
 
-/// Returns `true` if the value of a tag can hold one more name after these, between commas.
+/// Returns `true` if a tag can hold one more name after these, separated by commas.
 fn has_room(names: &[impl AsRef<str>], name: &str) -> bool {
     let length: usize = names.iter().map(|name| name.as_ref().chars().count() + 1).sum();
     length + name.chars().count() <= MAX_TAG_VALUE

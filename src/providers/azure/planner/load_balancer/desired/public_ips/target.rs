@@ -1,8 +1,8 @@
-//! Which public IP a Service shall have. Pure.
+//! Public IP that each Service must have. Pure.
 //!
-//! In: a spec and the public IPs there are. Out: one [`PublicIpTarget`] for each family of an external Service, or a refusal.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `determinePublicIPName`. The addresses in the status need not be pins here as they are
-//! there: front ends and public IPs come from one decision, so the public IP in use is the target until the user's wish changes.
+//! In: a spec and the observed public IPs. Out: one [`PublicIpTarget`] for each family of an external Service, or a refusal.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `determinePublicIPName`, which treats the addresses in the status as pinned. This module
+//! does not: frontends and public IPs come from one decision, so the public IP in use remains the target until the user's request changes.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -28,26 +28,26 @@ use crate::providers::azure::{
 
 const KIND: &str = "Microsoft.Network/publicIPAddresses";
 
-/// The public IP for one family of a Service.
+/// Public IP for one family of a Service.
 #[derive(Debug, Clone)]
 pub(super) struct PublicIpTarget<'a> {
-    /// Its id, as ARM spells it when it exists.
+    /// Resource ID, in the spelling of ARM if the public IP exists.
     pub id: ResourceId,
-    /// It, when it exists.
+    /// Observed document; `None` if the public IP does not exist.
     pub existing: Option<&'a PublicIpAddress>,
-    /// Whether the user chose it, by name or by address.
+    /// Whether the user selects it by name or by address.
     pub selected: bool,
 }
 
-/// Public IP for one family of a Service, or why it cannot have one.
+/// Public IP for one family of a Service, or the reason why it cannot have one.
 type TargetResult<'a> = Result<PublicIpTarget<'a>, ServiceRefusal>;
 
 pub(super) struct PublicIpIndex<'a> {
-    /// As ARM sent them.
+    /// Documents as received from ARM.
     pub observed: &'a ObservedNetwork,
     pub settings: &'a LoadBalancerSettings,
     pub documents: PlanIndex<'a>,
-    /// Basic load balancers that were left behind.
+    /// Basic load balancers that remain although the cluster now has standard ones.
     pub leftovers: Vec<&'a ArmLoadBalancer>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> PublicIpIndex<'a> {
         Self { observed, settings, documents: PlanIndex::new(observed), leftovers }
     }
 
-    /// All public IPs with a proper id, in the order of ids.
+    /// Returns all public IPs that have a valid resource ID, ordered by it.
     pub(super) fn public_ips(&self) -> BTreeMap<ResourceId, &'a PublicIpAddress> {
         self.observed.public_ips.iter().filter_map(with_id).collect()
     }
@@ -73,12 +73,12 @@ impl<'a> PublicIpIndex<'a> {
     }
 }
 
-/// Returns a public IP with its id; `None`: its id is not a resource ID.
+/// Returns the public IP with its parsed ID; `None` if it has no valid resource ID.
 fn with_id(pip: &PublicIpAddress) -> Option<(ResourceId, &PublicIpAddress)> {
     Some((ResourceId::parse(pip.id.as_deref()?).ok()?, pip))
 }
 
-/// The public IPs that the Service shall have, for each of its families; none when it is internal.
+/// Returns the public IP for each family of the Service; none if the Service is internal.
 pub(super) fn targets<'a>(
     spec: &ServiceSpec,
     index: &PublicIpIndex<'a>,
@@ -89,7 +89,9 @@ pub(super) fn targets<'a>(
         .collect()
 }
 
-/// Standard load balancers take no basic public IP, and what something else uses cannot become a standard one.
+/// Refuses a target of the basic SKU if another user prevents its upgrade to the standard SKU.
+///
+/// Standard load balancers cannot use a public IP of the basic SKU.
 fn usable<'a>(target: PublicIpTarget<'a>, index: &PublicIpIndex<'a>) -> TargetResult<'a> {
     let upgrade = target.existing.map(|pip| upgrade::of(pip, index.observed, index.settings));
     let Some(SkuUpgrade::Blocked(user)) = upgrade else { return Ok(target) };
@@ -126,8 +128,9 @@ fn named<'a>(spec: &ServiceSpec, family: IpFamily, name: &str, index: &PublicIpI
     Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
 }
 
-/// Whether the Service may pick the public IP, where namespaces are enforced: a tag of it allows the Service's namespace, or it was made
-/// for a Service there.
+/// Returns an error if namespaces are enforced and the Service may not select the public IP.
+///
+/// A Service may select a public IP with a tag that allows its namespace, and one that was created for a Service in its namespace.
 fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, index: &PublicIpIndex<'_>) -> Result<(), String> {
     let namespace_of = |key: &str| key.split_once('/').map(|(namespace, _)| namespace.to_lowercase());
     let namespace = namespace_of(&spec.identity.key).unwrap_or_default();
@@ -146,7 +149,6 @@ fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, index: &Pu
     ))
 }
 
-/// The annotation for the family.
 fn annotation_for(family: IpFamily, v4: &'static str, v6: &'static str) -> &'static str {
     if family == IpFamily::V4 { v4 } else { v6 }
 }
@@ -165,8 +167,10 @@ fn pinned<'a>(spec: &ServiceSpec, family: IpFamily, address: IpAddr, index: &Pub
     Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
 }
 
-/// The public IP under the generated name. When a Service has become dual stack or has ceased to be, the names of its families have
-/// changed places; it keeps the public IP of the family under its old name then, since the address would be lost with it.
+/// Returns the public IP under the generated name of the family, existing or not.
+///
+/// When a Service changes between single stack and dual stack, the generated names of its families change. The Service then keeps the
+/// public IP under the former name of the family, because a new public IP would have another address.
 fn generated<'a>(spec: &ServiceSpec, family: IpFamily, index: &PublicIpIndex<'a>) -> TargetResult<'a> {
     let (cluster, prefix) = (&index.settings.cluster, spec.public_ip.prefix.get(family).as_deref());
     let prefix = prefix.and_then(|id| id.rsplit('/').next());

@@ -1,4 +1,4 @@
-//! What has to become of the public IPs, as plain values. Pure.
+//! Plan of the public IPs, as plain values. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,52 +7,51 @@ use crate::providers::azure::{
     planner::load_balancer::spec::{IpFamily, ServiceIdentity, ServiceRefusal},
 };
 
-/// One document to write.
+/// Public IP to write, with its complete document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublicIpChange {
-    /// Where: in the public IP's own resource group.
+    /// Resource ID. The write uses the resource group in it.
     pub id: ResourceId,
-    /// The whole document.
+    /// Complete document to send to ARM.
     pub document: PublicIpAddress,
-    /// The version that it changes; `None`: it does not exist yet.
+    /// ETag of the version that the write replaces; `None` if the public IP does not exist.
     pub etag: Option<String>,
-    /// Why.
     pub reasons: Vec<String>,
-    /// The requested Services that use or leave it, in order.
+    /// Requested Services that use or leave the public IP, in order.
     pub services: Vec<ServiceIdentity>,
-    /// Services among them that wait for the write and fail with it, in order.
+    /// Services among `services` that wait for the write and fail with it, in order.
     pub causes: Vec<ServiceIdentity>,
 }
 
-/// One public IP that can go, or that would if something did not keep it.
+/// Public IP that can be deleted, or that something retains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublicIpRelease {
-    /// Which.
     pub id: ResourceId,
-    /// The version that was looked at.
+    /// ETag of the version that the plan is based on.
     pub etag: Option<String>,
-    /// Why.
     pub reasons: Vec<String>,
-    /// The Services that cause it, in order.
+    /// Services that cause the entry, in order.
     pub services: Vec<ServiceIdentity>,
-    /// Whether the Services lack nothing, so that a later difference is an external change.
+    /// Whether the Services lack nothing: a later difference is then an external change.
     pub is_notice: bool,
 }
 
-/// What has to become of the public IPs.
+/// Writes and deletions of public IPs, and the public IP of each frontend.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PublicIpPlan {
-    /// To be written before the load balancers.
+    /// Public IPs to write before the load balancers.
     pub writes: Vec<PublicIpChange>,
-    /// To be deleted when no front end refers to them any more.
+    /// Public IPs to delete after no frontend refers to them any more.
     pub releases: Vec<PublicIpRelease>,
-    /// What is not changed or deleted although a Service's wish would, and why not.
+    /// Public IPs that are not changed or deleted although a Service requests it, with the reasons.
     pub retained: Vec<PublicIpRelease>,
-    /// The public IP for each front end of an ask, and those that exist of the other Services.
+    /// Public IP of each frontend that is requested, and the existing public IPs of the other Services.
     pub assigned: BTreeMap<(ServiceIdentity, IpFamily), ResourceId>,
-    /// Front ends that have to go for a while: their public IP is in `release` and is made anew when it is gone, or it becomes a standard
-    /// one when its basic load balancer is gone. Not in `wanted`.
+    /// Frontends that must be removed for a while, because their public IP is recreated or changes. They are not in `assigned`.
+    ///
+    /// A public IP in `releases` is created again after its deletion. A public IP of the basic SKU is upgraded after the deletion of its
+    /// basic load balancer.
     pub recreated: BTreeSet<(ServiceIdentity, IpFamily)>,
-    /// For each ask whether it is possible. Nothing of a refused Service is changed; it has nothing in `wanted`.
+    /// `Ok` or the refusal for each request. A refused Service changes nothing and has no entry in `assigned`.
     pub services: BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>>,
 }

@@ -1,9 +1,8 @@
-//! Public IPs of the basic SKU in a cluster that has standard load balancers by now. Pure.
+//! Public IPs of the basic SKU in a cluster that has standard load balancers. Pure.
 //!
-//! In: a public IP and the load balancers. Out: whether it can become a standard one, which keeps its address. ARM changes the SKU of a
-//! public IP in place when nothing uses it; a basic load balancer that was left behind is deleted first,
-//! and before that a dynamic address is made static.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`; other than there, no other SKU is changed.
+//! In: a public IP and the load balancers. Out: a [`SkuUpgrade`]; an upgrade keeps the address. ARM changes the SKU of a public IP in place
+//! if nothing uses it. A basic load balancer that remains is deleted first, and before that a dynamic address is made static.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`. Difference: no other SKU is changed.
 
 use super::usage;
 use crate::providers::azure::{
@@ -16,19 +15,19 @@ use crate::providers::azure::{
     planner::load_balancer::{desired::placement, observed::ObservedNetwork, settings::LoadBalancerSettings},
 };
 
-/// What has to be done before standard load balancers can use a public IP.
+/// Step that lets standard load balancers use a public IP.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SkuUpgrade {
     NotNeeded,
-    /// It becomes a standard one with its next write.
+    /// Upgrade to the standard SKU with the next write.
     Now,
-    /// The same, when the basic load balancer that uses it is gone, which is deleted anyway.
+    /// Upgrade after the deletion of the remaining basic load balancer that uses the public IP.
     AfterDeletion,
-    /// Somebody has to take it from this user.
+    /// Resource that uses the public IP and prevents the upgrade until an operator detaches it.
     Blocked(String),
 }
 
-/// What has to be done with this one.
+/// Returns the step that the public IP needs.
 pub(super) fn of(pip: &PublicIpAddress, observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> SkuUpgrade {
     if settings.sku != LoadBalancerSku::Standard || !pip.is_basic() {
         return SkuUpgrade::NotNeeded;
@@ -42,9 +41,10 @@ pub(super) fn of(pip: &PublicIpAddress, observed: &ObservedNetwork, settings: &L
     }
 }
 
-/// The document with which it keeps its address when one of `leftovers` goes, the basic load balancers that were left behind; `None`: it
-/// keeps it anyway.
-/// ARM makes an address static while it is in use.
+/// Returns the document with a static address; `None` if the public IP keeps its address anyway.
+///
+/// `leftovers` are basic load balancers that will be deleted. A static address outlives them. ARM makes an address static while it is in
+/// use.
 pub(super) fn with_static_address(pip: &PublicIpAddress, leftovers: &[&ArmLoadBalancer]) -> Option<PublicIpAddress> {
     leftovers.iter().any(|document| placement::lends_address(document, pip)).then(|| {
         let mut document = pip.clone();
@@ -53,7 +53,7 @@ pub(super) fn with_static_address(pip: &PublicIpAddress, leftovers: &[&ArmLoadBa
     })
 }
 
-/// Makes it a standard one, with an address that stays: there are no others.
+/// Changes the document to the standard SKU and a static address: standard public IPs cannot be dynamic.
 pub(super) fn apply(document: &mut PublicIpAddress) {
     document.sku = Some(ArmSku { name: Some("Standard".to_owned()), ..document.sku.take().unwrap_or_default() });
     document.properties.get_or_insert_default().public_ip_allocation_method = Some("Static".to_owned());

@@ -1,6 +1,6 @@
-//! What keeps a public IP from being deleted, beside the Services that list it. Pure.
+//! Users of a public IP that prevent its deletion, in addition to the Services that it lists. Pure.
 //!
-//! In: a public IP and the load balancers. Out: what uses it that no Service's leaving removes. ARM would refuse the deletion.
+//! In: a public IP and the load balancers. Out: a user that remains when all listed Services have left. ARM would reject the deletion.
 
 use crate::providers::azure::{
     model::{ResourceId, document::SubResource, network::PublicIpAddress},
@@ -10,7 +10,9 @@ use crate::providers::azure::{
     },
 };
 
-/// Who else uses the public IP, if anybody does. A load balancer of the cluster's group that is not there any more uses nothing.
+/// Returns a user that prevents the deletion of the public IP, as a message; `None` if there is none.
+///
+/// A load balancer of the cluster's group that no longer exists is not a user.
 pub(super) fn blocking_user(
     pip: &PublicIpAddress,
     index: &PlanIndex<'_>,
@@ -27,13 +29,14 @@ pub(super) fn blocking_user(
     outside_rule(index, &user).map(|what| format!("{what} uses its front end `{user}`"))
 }
 
-/// Whether the user is a load balancer of the cluster's group. One that is not known is not there any more.
+/// Returns `true` if the user belongs to a load balancer of the cluster's group. If that load balancer was not observed, it no longer
+/// exists.
 pub(super) fn is_in_own_group(user: &ResourceId, settings: &LoadBalancerSettings) -> bool {
     let balancer = |name: &str| settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name]);
     user.name_of("loadBalancers").is_some_and(|name| user.parent() == Some(balancer(name)))
 }
 
-/// The kind of the rule, of those that no Service has, that needs the front end.
+/// Returns the kind of a rule that needs the frontend and belongs to no Service.
 fn outside_rule(index: &PlanIndex<'_>, frontend: &ResourceId) -> Option<&'static str> {
     let known = index.frontend_with(frontend)?.properties.as_ref()?;
     let has = |list: &Option<Vec<SubResource>>| list.as_ref().is_some_and(|list| !list.is_empty());

@@ -1,8 +1,7 @@
-//! Who claims which destinations of which rules, over all Services of the cluster.
+//! Claims on destinations of security rules, of all Services of the cluster.
 //!
-//! In: every Service's [`ServiceRules`]. Out: for a destination of a rule whether it may go, and which of the rule's ports
-//! have to stay open there for Services that share the address. Upstream:
-//! `pkg/provider/azure_loadbalancer_accesscontrol.go`.
+//! In: every Service's [`ServiceRules`]. Out: for a destination of a rule, whether it may be removed, and which ports of the rule must
+//! remain open there for Services that share the address. Upstream: `pkg/provider/azure_loadbalancer_accesscontrol.go`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -27,7 +26,7 @@ struct ServiceClaims<'a> {
 }
 
 impl<'a> DestinationClaims<'a> {
-    /// The claims of `services`, which are told apart by their place.
+    /// Returns the claims of `services`. Methods refer to a Service by its index in this order.
     pub(super) fn new(services: impl Iterator<Item = &'a ServiceRules>) -> Self {
         let services: Vec<_> =
             services.map(|reach| ServiceClaims { rules: reach, destinations: reach.rule_destinations() }).collect();
@@ -43,19 +42,21 @@ impl<'a> DestinationClaims<'a> {
         Self { services, rules, by_address: sharing }
     }
 
-    /// What the Service at `index` has to have.
+    /// Returns the rules and destinations that the Service at `index` needs.
     pub(super) fn rules_of(&self, index: usize) -> &[RuleDestinations] {
         self.services.get(index).map(|service| service.destinations.as_slice()).unwrap_or_default()
     }
 
-    /// Whether some Service has to have `address` in the rule with `name` (in lower case).
+    /// Returns `true` if a Service needs `address` in the rule with `name` (in lower case).
     pub(super) fn is_claimed(&self, name: &str, address: IpAddr) -> bool {
         self.rules.get(name).is_some_and(|claimed| claimed.contains(&address))
     }
 
-    /// Decides about `address` in the rule with `name` (in lower case) and `kind` when the Service at `but` gives up what it does not claim.
+    /// Decides about `address` in the rule with `name` (in lower case) and `kind` when a Service releases it.
     ///
-    /// Returns `None` if the rule keeps the address, else the ports of the rule that remain open there for others.
+    /// `but`: index of that Service, whose own needs do not count unless it claims the address in this rule.
+    ///
+    /// Returns `None` if the rule keeps the address, else the ports of the rule that remain open there for other Services.
     pub(super) fn decide(
         &self,
         name: &str,
@@ -89,14 +90,15 @@ impl<'a> DestinationClaims<'a> {
 }
 
 impl ServiceClaims<'_> {
-    /// Whether its sources are not known, and it has one of these ports.
+    /// Returns `true` if the sources of the Service are unknown and it has one of these ports.
     fn may_deny(&self, protocol: Protocol, ports: &BTreeSet<i32>) -> bool {
         let own = self.rules.ports.get(&protocol);
         self.rules.is_unknown() && own.is_some_and(|own| ports.iter().any(|port| own.contains(port)))
     }
 
-    /// The ports of a rule of this kind that it needs: the protocol and the sources have to be the same. Users say how many ports a
-    /// Service has, so that no more is looked at than the rule has.
+    /// Returns the ports of a rule that the Service needs. Protocol and sources must be the same.
+    ///
+    /// Users choose the number of ports of a Service, so the search is limited to the ports of the rule.
     fn needed_ports(&self, kind: &SecurityRuleKind) -> BTreeSet<i32> {
         let SecurityRuleKind::Allow { protocol, ports, .. } = kind else { return BTreeSet::new() };
         if self.rules.is_unknown() {

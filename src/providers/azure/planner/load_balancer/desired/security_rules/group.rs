@@ -1,7 +1,7 @@
-//! The rules of a security group while Services take their turns.
+//! Rules of a network security group while the edits of Services are applied.
 //!
-//! In: the document, and one [`SecurityRuleEdits`] after the other. Out: what has become of the document, with a reason for
-//! each change. Rules that do not change are not touched: they go back as ARM sent them.
+//! In: the document, and the [`SecurityRuleEdits`] of one Service after the other. Out: the resulting document, with a reason for each
+//! change. Unchanged rules are sent back as ARM sent them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,7 +11,7 @@ use std::{
 use super::rule::{self, SecurityRuleKind, WantedSecurityRule};
 use crate::providers::azure::model::network::{NetworkSecurityGroup, SecurityRule};
 
-/// A security group under work.
+/// Network security group with the edits so far.
 #[derive(Default)]
 pub(super) struct SecurityGroupDraft {
     rules: Vec<Option<SecurityRuleDraft>>,
@@ -23,11 +23,11 @@ pub(super) struct SecurityGroupDraft {
     reduced: BTreeSet<usize>,
 }
 
-/// A rule under work.
+/// Security rule with the edits so far.
 pub(super) struct SecurityRuleDraft {
-    /// In lower case.
+    /// Name in lower case.
     pub(super) name: String,
-    /// `None`: not one that may be emptied.
+    /// Kind of a managed rule. `None` if no destination may be removed from the rule.
     pub(super) kind: Option<SecurityRuleKind>,
     pub(super) sources: usize,
     pub(super) addresses: BTreeSet<IpAddr>,
@@ -36,14 +36,14 @@ pub(super) struct SecurityRuleDraft {
     is_repaired: bool,
 }
 
-/// What one Service changes.
+/// Edits of a group for one Service.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SecurityRuleEdits {
-    /// Destinations that go, by rule.
+    /// Destinations to remove, each with the index of its rule.
     pub(super) removed: BTreeSet<(usize, IpAddr)>,
-    /// Destinations that come, by rule and name of the rule.
+    /// Destinations to add to existing rules, each with the index and the desired form of its rule.
     pub(super) extended: Vec<(usize, WantedSecurityRule, BTreeSet<IpAddr>)>,
-    /// Rules that come, each with its priority.
+    /// Rules to create, each with its destinations and its priority.
     pub(super) created: Vec<(WantedSecurityRule, BTreeSet<IpAddr>, i64)>,
 }
 
@@ -66,7 +66,7 @@ impl SecurityRuleDraft {
         self.document.properties.as_ref()?.priority
     }
 
-    /// Number of its destinations; without any it matches nothing.
+    /// Returns the number of destinations. A rule without destinations matches nothing.
     pub(super) fn size(&self) -> usize {
         let properties = self.document.properties.as_ref();
         let groups = properties.and_then(|rule| rule.destination_application_security_groups.as_ref()).map_or(0, Vec::len);
@@ -103,17 +103,17 @@ impl SecurityGroupDraft {
         self.rules.iter().flatten()
     }
 
-    /// The rule at `index`, unless it is gone.
+    /// Returns the rule at `index`, unless it is removed.
     pub(super) fn rule(&self, index: usize) -> Option<&SecurityRuleDraft> {
         self.rules.get(index)?.as_ref()
     }
 
-    /// Where the rule called `name` is, in any letter case.
+    /// Returns the index of the rule called `name`, in any letter case.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.names.get(&name.to_ascii_lowercase()).copied()
     }
 
-    /// The managed rules with `address` as a destination, by rising priority.
+    /// Returns the managed rules with `address` as a destination, by rising priority number.
     pub(super) fn rules_at(&self, address: IpAddr) -> Vec<(usize, &SecurityRuleDraft, &SecurityRuleKind)> {
         let indexes = self.addresses.get(&address).into_iter().flatten();
         let found = indexes.filter_map(|index| self.rule(*index).map(|rule| (*index, rule)));
@@ -122,12 +122,12 @@ impl SecurityGroupDraft {
         found
     }
 
-    /// Whether some rule has this priority, inbound or outbound.
+    /// Returns `true` if a rule has this priority, inbound or outbound.
     pub(super) fn is_taken(&self, priority: i64) -> bool {
         self.priorities.contains(&priority)
     }
 
-    /// Does what the edits say. Returns whether a rule is different now: edits also name destinations that a rule has already.
+    /// Applies the edits. Returns `true` if a rule differs afterwards: edits may also name destinations that a rule already has.
     pub(super) fn apply(&mut self, edits: SecurityRuleEdits) -> bool {
         let mut is_changed = !edits.created.is_empty();
         for (index, address) in edits.removed {
@@ -148,7 +148,7 @@ impl SecurityGroupDraft {
         is_changed
     }
 
-    /// Returns whether the rule is different now.
+    /// Adds destinations to a rule and repairs its fields. Returns `true` if the rule differs afterwards.
     fn extend(&mut self, index: usize, wanted: &WantedSecurityRule, addresses: &BTreeSet<IpAddr>) -> bool {
         let Some(Some(rule)) = self.rules.get_mut(index) else { return false };
         let is_repaired = wanted.repair(&mut rule.document);
@@ -159,7 +159,7 @@ impl SecurityGroupDraft {
             rule.is_repaired = true;
             rule.sources = wanted.sources();
             rule.kind = Some(wanted.kind.clone()).filter(|_| rule::is_managed(&rule.document));
-            // The repair may make it a managed rule, whose other destinations are not indexed yet.
+            // The repair may make the rule a managed one, whose other destinations are not indexed yet.
             indexed = &rule.addresses;
         }
         for address in indexed.iter().filter(|_| rule.kind.is_some()) {
@@ -181,7 +181,7 @@ impl SecurityGroupDraft {
         }
     }
 
-    /// The document that results from `before`, and why it differs. No reason: it does not.
+    /// Returns the document that results from `before`, with the reasons for its changes. Without a reason, the document is unchanged.
     pub(super) fn finish(self, before: &NetworkSecurityGroup) -> (NetworkSecurityGroup, Vec<String>) {
         let (mut rules, mut reasons) = (Vec::new(), Vec::new());
         let mut slots = self.rules.into_iter();
@@ -202,12 +202,14 @@ impl SecurityGroupDraft {
             rules.push(rule.finished());
         }
         let mut document = before.clone();
-        document.properties_mut().security_rules = Some(rules);
+        if !reasons.is_empty() {
+            document.properties_mut().security_rules = Some(rules);
+        }
         (document, reasons)
     }
 }
 
-/// How `rule` differs from what it was; `None` when it does not.
+/// Returns the difference between `rule` and `original` as text. `None` if they are equal.
 fn change(original: &SecurityRule, rule: &SecurityRuleDraft) -> Option<String> {
     let (before, _) = original.properties.as_ref().map(rule::destinations).unwrap_or_default();
     let difference = |verb: &str, a: &BTreeSet<IpAddr>, b: &BTreeSet<IpAddr>| {

@@ -1,6 +1,6 @@
-//! One security rule: read into what decides, and written so that the rest of it stays as it is.
+//! Security rule: conversion to kind and destinations, and back without changes to its other fields.
 //!
-//! In: rules of ARM, and rules that are wanted. Out: their kinds, destinations and the fields to send. Upstream:
+//! In: rules from ARM, and desired rules. Out: their kinds, destinations and the fields to send. Upstream:
 //! `pkg/provider/securitygroup/securityrule.go` and `securitygroup.go`.
 
 use std::{collections::BTreeSet, net::IpAddr, ops::RangeInclusive};
@@ -19,24 +19,24 @@ use crate::providers::azure::model::{
 /// Priorities of rules that this program may empty.
 const MANAGED_PRIORITIES: RangeInclusive<i64> = 500..=4096;
 
-/// A rule as it has to be, but for priority and destinations.
+/// Desired security rule, without its priority and destinations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WantedSecurityRule {
     pub(super) name: String,
     pub(super) kind: SecurityRuleKind,
 }
 
-/// What a rule does.
+/// Effect of a security rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SecurityRuleKind {
-    /// Lets `sources` (sorted) reach `ports`.
+    /// Access for `sources` (sorted) to `ports`.
     Allow {
         protocol: Protocol,
         sources: Vec<String>,
         ports: BTreeSet<i32>,
     },
     DenyAll,
-    /// Denies the rest of a protocol at these ports.
+    /// Denial of all other traffic of a protocol at these ports.
     DenyPorts {
         protocol: Protocol,
         ports: BTreeSet<i32>,
@@ -56,18 +56,21 @@ impl WantedSecurityRule {
         Self { name: naming::deny_rule(family), kind: SecurityRuleKind::DenyAll }
     }
 
-    /// For machines, which serve others at other ports: NodePorts are one Service's for each protocol.
+    /// Returns a rule that denies ports at addresses of hosts, which serve other Services at other ports. A NodePort belongs to one
+    /// Service for each protocol.
     pub(super) fn deny_ports(family: IpFamily, protocol: Protocol, ports: BTreeSet<i32>) -> Self {
         Self { name: naming::deny_rule_at(family, protocol, &ports), kind: SecurityRuleKind::DenyPorts { protocol, ports } }
     }
 
-    /// Health probes of load balancers, which reach machines at node ports from this service tag. Its default rule comes after every
-    /// rule that denies. <https://learn.microsoft.com/azure/load-balancer/load-balancer-custom-probe-overview>
+    /// Returns the rule for health probes of load balancers, which reach hosts at NodePorts from this service tag.
+    ///
+    /// Azure's default rule for this tag comes after every denying rule.
+    /// <https://learn.microsoft.com/azure/load-balancer/load-balancer-custom-probe-overview>
     pub(super) fn probes(family: IpFamily, ports: BTreeSet<i32>) -> Self {
         Self::allow(family, Protocol::Tcp, vec!["AzureLoadBalancer".to_owned()], ports)
     }
 
-    /// Number of its sources.
+    /// Returns the number of sources.
     pub(super) fn sources(&self) -> usize {
         match &self.kind {
             SecurityRuleKind::Allow { sources, .. } => sources.len(),
@@ -75,7 +78,7 @@ impl WantedSecurityRule {
         }
     }
 
-    /// It in ARM's form, without destinations.
+    /// Returns the rule in ARM's form, without destinations.
     pub(super) fn document(&self, priority: i64) -> SecurityRule {
         let properties = SecurityRuleProperties { priority: Some(priority), ..SecurityRuleProperties::default() };
         let mut rule =
@@ -84,7 +87,7 @@ impl WantedSecurityRule {
         rule
     }
 
-    /// Gives `rule` the fields that it lacks. Returns whether it lacked any.
+    /// Sets the fields of `rule` that define its effect, unless they match. Returns `true` if it set them.
     pub(super) fn repair(&self, rule: &mut SecurityRule) -> bool {
         let properties = rule.properties.get_or_insert_default();
         if self.describes(properties) {
@@ -118,7 +121,7 @@ impl WantedSecurityRule {
 }
 
 impl SecurityRuleKind {
-    /// Whether both do the same: ARM may answer with another spelling of a service tag or range.
+    /// Returns `true` if both have the same effect. ARM may return another spelling of a service tag or range.
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (SecurityRuleKind::Allow { ports, .. }, SecurityRuleKind::Allow { ports: others, .. }) => {
@@ -128,7 +131,7 @@ impl SecurityRuleKind {
         }
     }
 
-    /// The ports that it opens.
+    /// Returns the ports that the rule opens.
     pub(super) fn ports(&self) -> impl Iterator<Item = i32> {
         let ports = match self {
             SecurityRuleKind::Allow { ports, .. } => Some(ports),
@@ -137,7 +140,7 @@ impl SecurityRuleKind {
         ports.into_iter().flatten().copied()
     }
 
-    /// Whether both allow the same protocol from the same sources.
+    /// Returns `true` if both allow the same protocol from the same sources.
     pub(super) fn has_same_sources(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -153,21 +156,21 @@ impl SecurityRuleKind {
     }
 }
 
-/// Sources in one spelling each. A rule may have thousands.
+/// Returns the sources in a uniform spelling. A rule may have thousands of sources.
 fn normalized_sources(sources: &[String]) -> BTreeSet<String> {
     let meaning =
         |text: &String| text.parse::<IpNet>().map_or_else(|_| text.to_ascii_lowercase(), |range| range.to_string());
     sources.iter().map(meaning).collect()
 }
 
-/// Whether this program may take destinations out of `rule`: by its name and priority.
+/// Returns `true` if this program may remove destinations from `rule`, by its name and priority.
 pub(super) fn is_managed(rule: &SecurityRule) -> bool {
     let priority = rule.properties.as_ref().and_then(|properties| properties.priority);
     let is_named = rule.name.as_deref().is_some_and(|name| name.starts_with(naming::SECURITY_RULE_PREFIX));
     is_named && priority.is_some_and(|priority| MANAGED_PRIORITIES.contains(&priority))
 }
 
-/// What a rule does; `None` when it is none of those that this program makes.
+/// Returns the kind of a rule. `None` if this program does not create such rules.
 pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<SecurityRuleKind> {
     let access = rule.access.as_deref()?;
     let protocol = rule.protocol.as_deref()?;
@@ -187,7 +190,7 @@ pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<SecurityRuleKind> {
     spelling::same_word(access, "Allow").then_some(SecurityRuleKind::Allow { protocol, sources, ports })
 }
 
-/// The destinations of a rule: addresses, and what is none, such as ranges and service tags.
+/// Returns the destinations of a rule: addresses, and all other destinations, such as ranges and service tags.
 pub(super) fn destinations(rule: &SecurityRuleProperties) -> (BTreeSet<IpAddr>, BTreeSet<String>) {
     let (mut addresses, mut others) = (BTreeSet::new(), BTreeSet::new());
     for text in all(&rule.destination_address_prefix, &rule.destination_address_prefixes) {
@@ -204,7 +207,7 @@ fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| range().map(|range| range.addr()))
 }
 
-/// Sets destinations: one in the field for one, several in the other, sorted as texts.
+/// Sets the destinations, sorted as text. The API has one field for a single destination and another field for several.
 pub(super) fn set_destinations(rule: &mut SecurityRule, addresses: &BTreeSet<IpAddr>, others: &BTreeSet<String>) {
     let texts: BTreeSet<String> = addresses.iter().map(ToString::to_string).chain(others.iter().cloned()).collect();
     let properties = rule.properties.get_or_insert_default();
@@ -212,12 +215,11 @@ pub(super) fn set_destinations(rule: &mut SecurityRule, addresses: &BTreeSet<IpA
         one_or_several(texts.into_iter().collect());
 }
 
-/// Number of sources.
 pub(super) fn count_sources(rule: &SecurityRuleProperties) -> usize {
     all(&rule.source_address_prefix, &rule.source_address_prefixes).len()
 }
 
-/// The values of a field for one and its counterpart for several. Empty texts are none.
+/// Returns the values of a field for one value and of its counterpart for several values. Empty texts are omitted.
 fn all<'a>(one: &'a Option<String>, several: &'a Option<Vec<String>>) -> BTreeSet<&'a str> {
     let texts = one.iter().chain(several.iter().flatten()).map(String::as_str);
     texts.filter(|text| !text.is_empty()).collect()

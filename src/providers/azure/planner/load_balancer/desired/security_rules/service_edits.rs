@@ -1,8 +1,8 @@
-//! The turn of one Service: what it gives up, what it gets, and whether the security group has room for it.
+//! Edits of a network security group for one Service: destinations to remove and to add, within ARM's limits.
 //!
-//! In: the group as the Services before it left it, and the claims of all. Out: [`SecurityRuleEdits`], or a refusal that
-//! leaves the group as it is. Upstream: `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`, and `RuleHelper`
-//! in `pkg/provider/securitygroup/securitygroup.go`.
+//! In: the group after the edits of the Services before it, and the claims of all Services. Out: [`SecurityRuleEdits`], or a refusal that
+//! leaves the group unchanged. Upstream: `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`, and `RuleHelper` in
+//! `pkg/provider/securitygroup/securitygroup.go`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +17,14 @@ use super::{
     service_rules::{NodeAddresses, ServiceRules},
 };
 
-/// ARM's limits for a security group: rules, sources and destinations of all of them.
+/// Largest number of rules in a network security group. ARM's limit.
 const MAX_RULES: usize = 1000;
+/// Largest number of sources, and of destinations, in all rules of a network security group. ARM's limit.
 const MAX_ADDRESSES: usize = 4000;
-/// Priorities of new rules, from the first for allowing ones, from the last for denying ones.
+/// Priorities of new rules: allowing rules get the first free priority, denying rules the last.
 const NEW_RULE_PRIORITIES: std::ops::Range<i64> = 500..4096;
 
-/// What the Service `reach`, which has its claims at `index`, changes in `group`.
+/// Plans the edits of `group` for one Service, whose claims are at `index`.
 pub(super) fn plan_edits(
     group: &SecurityGroupDraft,
     claims: &DestinationClaims<'_>,
@@ -52,9 +53,10 @@ pub(super) fn plan_edits(
     Ok(edits)
 }
 
-/// Takes away the machines that this cluster had and has no more, and those that it has from rules that nobody needs there:
-/// an address of a Node is nobody else's in its virtual network (`is_alone`: the group serves no other one). A rule that
-/// denies everything cuts machines off from all, whoever asked for it.
+/// Plans the removal of former Nodes from all rules, and of current Nodes from rules that no Service needs there.
+///
+/// A Node's address is unique in its virtual network, so current Nodes are removed only if the group serves no other network
+/// (`is_alone`). They are always removed from a rule that denies everything, because it cuts Nodes off from all traffic.
 pub(super) fn stale_node_edits(
     group: &SecurityGroupDraft,
     claims: &DestinationClaims<'_>,
@@ -75,8 +77,9 @@ pub(super) fn stale_node_edits(
     clean.finish()
 }
 
-/// Whether a rule of this kind opens or closes a NodePort of the Service. NodePorts are unique in a cluster for each protocol, so that
-/// it is its own then.
+/// Returns `true` if a rule of this kind opens or denies a NodePort of the Service.
+///
+/// NodePorts are unique in a cluster for each protocol, so such a rule belongs to the Service.
 fn concerns_node_port(kind: &SecurityRuleKind, reach: &ServiceRules) -> bool {
     match kind {
         SecurityRuleKind::Allow { protocol, ports, .. } | SecurityRuleKind::DenyPorts { protocol, ports } => {
@@ -86,7 +89,7 @@ fn concerns_node_port(kind: &SecurityRuleKind, reach: &ServiceRules) -> bool {
     }
 }
 
-/// Edits in the making.
+/// Edits that were collected so far.
 struct RuleEditBuilder<'a> {
     group: &'a SecurityGroupDraft,
     claims: &'a DestinationClaims<'a>,
@@ -95,8 +98,10 @@ struct RuleEditBuilder<'a> {
 }
 
 impl RuleEditBuilder<'_> {
-    /// Takes `address` out of the rules that `is_own` picks, where nobody claims it; ports that others need get a rule without
-    /// the rest. `but`: whose turn it is.
+    /// Removes `address` from the rules that `is_own` selects and in which no Service claims it. Ports that other Services need get a
+    /// separate rule.
+    ///
+    /// `but`: index of the Service that releases the address.
     fn remove_destination(&mut self, address: IpAddr, but: Option<usize>, is_own: impl Fn(&str, &SecurityRuleKind) -> bool) {
         let rules = self.group.rules_at(address).into_iter();
         for (index, rule, kind) in rules.filter(|(_, rule, kind)| is_own(&rule.name, kind)) {
@@ -109,7 +114,7 @@ impl RuleEditBuilder<'_> {
         }
     }
 
-    /// Takes a machine out of rules that deny everything.
+    /// Removes a Node's address from rules that deny everything, unless a Service claims it there.
     fn exempt_from_deny_all(&mut self, machine: IpAddr) {
         let denying = self.group.rules_at(machine).into_iter().filter(|(_, _, kind)| **kind == SecurityRuleKind::DenyAll);
         let spared = denying.filter(|(_, rule, _)| !self.claims.is_claimed(&rule.name, machine));
@@ -138,7 +143,7 @@ impl RuleEditBuilder<'_> {
     }
 }
 
-/// Destinations by the rule they come to, in the order in which the rules were first named.
+/// Destinations to add, by rule, in the order in which the rules were first named.
 #[derive(Default)]
 struct RuleAdditions {
     list: Vec<(WantedSecurityRule, BTreeSet<IpAddr>)>,
@@ -147,7 +152,7 @@ struct RuleAdditions {
 }
 
 impl RuleAdditions {
-    /// `addresses` shall be destinations of `wanted`.
+    /// Adds `addresses` to the destinations of a rule.
     fn add(&mut self, wanted: WantedSecurityRule, addresses: impl IntoIterator<Item = IpAddr>) {
         let position = *self.positions.entry(wanted.name.clone()).or_insert(self.list.len());
         if position == self.list.len() {
@@ -160,7 +165,7 @@ impl RuleAdditions {
 /// Numbers of rules, sources and destinations.
 type SecurityGroupSize = [usize; 3];
 
-/// Returns the size of a rule.
+/// Returns the size of a rule. A rule without destinations will be removed and has no size.
 fn rule_size(sources: usize, destinations: usize) -> SecurityGroupSize {
     if destinations == 0 { [0; 3] } else { [1, sources, destinations] }
 }
@@ -169,7 +174,7 @@ fn sum(size: SecurityGroupSize, other: SecurityGroupSize) -> SecurityGroupSize {
     std::array::from_fn(|part| size[part] + other[part])
 }
 
-/// Refuses edits that make the group larger than ARM allows. A group that is too large already may shrink.
+/// Refuses edits that make the group larger than ARM allows. A group that is already too large may shrink.
 fn check(group: &SecurityGroupDraft, edits: &SecurityRuleEdits) -> Result<(), ServiceRefusal> {
     if edits.created.is_empty() && edits.extended.is_empty() {
         return Ok(());

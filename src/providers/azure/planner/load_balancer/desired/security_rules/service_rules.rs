@@ -1,8 +1,8 @@
-//! What one Service asks of the security group: who may reach which ports at which addresses.
+//! Security rules that one Service needs: sources, ports and destination addresses.
 //!
-//! In: a spec, the addresses of its front ends and of the machines behind them. Out: a [`ServiceRules`], and from it the
-//! [`RuleDestinations`]s: the rules in which its addresses have to stand, in the order in which they are made. Upstream:
-//! `pkg/provider/loadbalancer/accesscontrol.go` and `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`.
+//! In: a spec, the addresses of its frontends and of the hosts behind them. Out: a [`ServiceRules`], and from it the
+//! [`RuleDestinations`]: the rules that must have the Service's addresses as destinations, in the order in which they are created.
+//! Upstream: `pkg/provider/loadbalancer/accesscontrol.go` and `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,55 +19,58 @@ use super::{
 
 pub type PortsByProtocol = BTreeMap<Protocol, BTreeSet<i32>>;
 
-/// One Service, as the security group sees it.
+/// Addresses, ports and sources of one Service, as input for security rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRules {
     pub identity: ServiceIdentity,
-    /// Whether it shall have rules; otherwise it loses those that it has.
+    /// Whether the Service needs rules. Otherwise its existing rules are removed.
     pub wanted: bool,
-    /// Where it is reached: front ends and additional IPs, or machines and additional IPs when floating IP is off.
+    /// Addresses of the Service: frontends and additional IPs or, without floating IP, hosts and additional IPs.
     pub destinations: BTreeSet<IpAddr>,
-    /// Those of them that are machines', which no rule may cut off.
+    /// Destinations that are addresses of hosts, which no rule may cut off.
     pub machines: BTreeSet<IpAddr>,
-    /// Those of the destinations whose frontend another Service owns: at ports of that one, nothing is denied.
+    /// Destinations whose frontend another Service owns. Nothing is denied at the ports of that Service.
     pub guest_at: BTreeSet<IpAddr>,
-    /// Addresses of front ends that it had, and machines'. Nothing of it stays there. Whoever remembers more adds it here: only what is
-    /// named is ever cleaned.
+    /// Addresses of former frontends and of hosts, where all rules of the Service are removed.
+    ///
+    /// A caller that knows further addresses adds them: no other address is cleaned up.
     pub former: BTreeSet<IpAddr>,
-    /// Additional IPs that it has, and what else its status lists without any front end there: they may be those of another cluster
-    /// with the same security group. They leave only rules that [`ServiceRules::ownership`] shows to be the Service's.
+    /// Additional IPs, and further addresses in the status that are no frontends of the Service.
+    ///
+    /// Another cluster with the same security group may use these addresses. They are removed only from rules that belong to the Service
+    /// according to [`ServiceRules::ownership`].
     pub claimed: BTreeSet<IpAddr>,
-    /// Addresses that only a record shows to be the Service's: additional ones, and public ones of frontends that it had.
+    /// Addresses that only a record shows to be the Service's: additional IPs, and public addresses of former frontends.
     pub recorded: BTreeSet<IpAddr>,
-    /// What shows that a rule is the Service's where it only claims an address.
+    /// Evidence that a rule belongs to the Service, for addresses that the Service only claims.
     pub ownership: RuleOwnership,
-    /// Ports that are opened: its own, or its NodePorts when floating IP is off.
+    /// Ports to open: the Service's ports or, without floating IP, its NodePorts.
     pub ports: PortsByProtocol,
-    /// Its NodePorts, and those that it is remembered to have had: they prove that a rule for machines is its own.
+    /// NodePorts of the Service, current and remembered. They prove that a rule for hosts belongs to the Service.
     pub node_ports: PortsByProtocol,
-    /// Who may reach it. `None`: not known; what it has then stays as it is.
+    /// Sources that may reach the Service. `None`: unknown, so the existing rules remain unchanged.
     pub access: Option<AccessControl>,
-    /// Whether its load balancer is internal.
+    /// Whether the load balancer is internal.
     pub internal: bool,
 }
 
-/// What a Service has made, or would make by what it says.
+/// Rules and ports that a Service created, or would create according to its spec.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleOwnership {
-    /// Rules by the hash of their names.
+    /// Hashes of the names of the rules.
     pub rules: BTreeSet<RuleHash>,
-    /// Ports that it opens.
+    /// Ports that the Service opens.
     pub ports: PortsByProtocol,
 }
 
 impl RuleOwnership {
-    /// Takes over what is remembered.
+    /// Adds remembered rules and ports.
     pub fn add(&mut self, other: &Self) {
         self.rules.extend(&other.rules);
         add_ports(&mut self.ports, &other.ports);
     }
 
-    /// Whether a rule with this name and kind is the Service's: it made it, or the rule opens no port but its own.
+    /// Returns `true` if a rule belongs to the Service: the Service created it, or the rule opens only ports of the Service.
     pub(super) fn covers(&self, name: &str, kind: &SecurityRuleKind) -> bool {
         let opens_own = |protocol: &Protocol, ports| self.ports.get(protocol).is_some_and(|own| own.is_superset(ports));
         let is_own = matches!(kind, SecurityRuleKind::Allow { protocol, ports, .. } if opens_own(protocol, ports));
@@ -84,15 +87,17 @@ pub fn add_ports(ports: &mut PortsByProtocol, more: &PortsByProtocol) {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// Of the Nodes of this cluster.
+    /// Addresses of the Nodes of this cluster.
     pub present: BTreeSet<IpAddr>,
-    /// Of Nodes that this cluster had and has no more.
+    /// Addresses of former Nodes of this cluster.
     pub gone: BTreeSet<IpAddr>,
 }
 
 impl ServiceRules {
-    /// A Service that shall be reached at its additional IPs and at `frontends`, or, without floating IP, at `members`: the addresses of
-    /// the machines in all pools of its load balancer, of whatever family. Without any front end it is refused.
+    /// Returns the input for a Service with a load balancer. Refuses a Service without any frontend.
+    ///
+    /// Destinations are the additional IPs and `frontends` or, without floating IP, `members`: the addresses of the hosts in all pools of
+    /// the load balancer, of both families.
     pub fn wanted(spec: &ServiceSpec, frontends: &[IpAddr], members: &[IpAddr]) -> Result<Self, ServiceRefusal> {
         if frontends.is_empty() {
             let message = "the load balancer has no address for the Service yet, so that no security rule can name it";
@@ -118,8 +123,10 @@ impl ServiceRules {
         Ok(reach.with_ownership())
     }
 
-    /// And `public`: addresses of public IPs that were made for it. Those that are no front ends any more lose its rules before
-    /// they are released, also when nobody remembers that it had them. The tag proves more than a status that lists them, too.
+    /// Adds former frontends: addresses from `public`, the public IPs that were created for the Service, that are no frontends anymore.
+    ///
+    /// The rules for these addresses are removed before the addresses are released, even if no record lists them. A tag on a public IP is
+    /// stronger evidence than the status, so such an address is no longer only a claimed one.
     pub fn with_former_addresses(mut self, spec: &ServiceSpec, frontends: &[IpAddr], public: &[IpAddr]) -> Self {
         let left = public.iter().filter(|address| is_former_address(spec, frontends, **address));
         self.former.extend(left.filter(|address| !frontends.contains(address) && !self.destinations.contains(address)));
@@ -127,7 +134,7 @@ impl ServiceRules {
         self
     }
 
-    /// As a guest at those of its destinations whose frontend is another Service's.
+    /// Marks the Service as a guest at those of its destinations whose frontend another Service owns.
     pub fn as_guest(self, is_others: impl Fn(&IpAddr) -> bool) -> Self {
         let guest_at: BTreeSet<IpAddr> = self.destinations.iter().filter(|address| is_others(address)).copied().collect();
         if guest_at.is_empty() || self.is_unknown() || !self.wanted {
@@ -139,24 +146,24 @@ impl ServiceRules {
         guest
     }
 
-    /// Returns its record, with the rules that it makes or made.
+    /// Returns the record of the Service, with the rules that it creates or created.
     pub fn record(&self) -> RuleRecord {
         RuleRecord { addresses: self.recorded.clone(), rules: self.ownership.rules.clone() }
     }
 
-    /// Whether it denies what it does not allow.
+    /// Returns `true` if the Service denies all traffic that it does not allow.
     pub fn denies_rest(&self) -> bool {
         self.wanted && self.access.as_ref().is_some_and(denies_rest)
     }
 
-    /// With the proof that its own rules are.
+    /// Adds the evidence that the rules of the Service belong to it.
     fn with_ownership(self) -> Self {
         let everywhere = Self { destinations: &self.destinations | &self.claimed, ..self.clone() };
         let rules = everywhere.rule_destinations().iter().map(|grant| RuleHash::of(&grant.rule.name)).collect();
         Self { ownership: RuleOwnership { rules, ports: self.ports.clone() }, ..self }
     }
 
-    /// A Service that goes. `last`: its last valid spec; `frontends`: addresses of front ends that it has or had.
+    /// Returns the input for a deleted Service. `last`: its last valid spec; `frontends`: addresses of its current and former frontends.
     pub fn removed(identity: ServiceIdentity, last: Option<&ServiceSpec>, frontends: &[IpAddr]) -> Self {
         let told = last.into_iter().flat_map(|spec| spec.additional_ips.iter().chain(&spec.status_addresses));
         let going = Self {
@@ -174,18 +181,19 @@ impl ServiceRules {
         Self { ownership: before.unwrap_or_default(), ..going }
     }
 
-    /// A Service that has rules other than those that its spec would give it, since it cannot be read or cannot be carried out for
-    /// now: whatever opens `ports` at `addresses` stays.
+    /// Returns the input for a Service whose existing rules differ from its spec, because the spec cannot be read or applied yet.
+    ///
+    /// All rules that open `ports` at `addresses` remain.
     pub fn unknown(identity: ServiceIdentity, addresses: BTreeSet<IpAddr>, ports: PortsByProtocol) -> Self {
         Self { identity, wanted: true, destinations: addresses, ports, ..Self::default() }
     }
 
-    /// Whether it is a Service whose sources are not known.
+    /// Returns `true` if the Service needs rules and its sources are unknown.
     pub(super) fn is_unknown(&self) -> bool {
         self.wanted && self.access.is_none()
     }
 
-    /// The rules that it has to be in, in the order of their creation, which fixes priorities.
+    /// Returns the rules that the Service needs, in the order of their creation, which determines the priorities.
     pub(super) fn rule_destinations(&self) -> Vec<RuleDestinations> {
         let Some(access) = self.access.as_ref().filter(|access| self.wanted && !access.disabled) else { return Vec::new() };
         let allows = self.ports.iter().filter(|_| !access.closed).flat_map(|(protocol, ports)| {
@@ -200,9 +208,11 @@ impl ServiceRules {
         allows.chain(denies).filter(|grant| !grant.destinations.is_empty()).collect()
     }
 
-    /// Everything else is denied at addresses of load balancers. Machines have more to do than to serve this Service: there it is denied
-    /// at the ports that the Service opens, except to health probes, which ask there over TCP. At the frontend of another Service it is
-    /// denied at these ports as well.
+    /// Returns the rules that deny all other traffic of a family.
+    ///
+    /// At addresses of load balancers, they deny everything else. Hosts also serve other purposes: there, the rules deny only the ports
+    /// that the Service opens, except to health probes, which use TCP. At the frontend of another Service, they also deny only these
+    /// ports.
     fn deny_rules(&self, family: IpFamily) -> Vec<RuleDestinations> {
         let (machines, others): (BTreeSet<_>, BTreeSet<_>) =
             self.of_family(family).into_iter().partition(|address| self.machines.contains(address));
@@ -228,13 +238,13 @@ impl ServiceRules {
     }
 }
 
-/// Whether the Service is at an address of this family no more, or has another one by now.
+/// Returns `true` if the Service does not use the family of the address anymore, or has a frontend of this family.
 fn is_former_address(spec: &ServiceSpec, frontends: &[IpAddr], address: IpAddr) -> bool {
     let family = IpFamily::of(address);
     !spec.families.contains(&family) || frontends.iter().any(|known| IpFamily::of(*known) == family)
 }
 
-/// A rule, and the addresses of one Service that have to be among its destinations.
+/// Security rule, and the addresses of one Service that must be among its destinations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RuleDestinations {
     pub(super) rule: WantedSecurityRule,
@@ -252,7 +262,7 @@ fn ports(spec: &ServiceSpec, on_nodes: bool) -> PortsByProtocol {
     ports
 }
 
-/// The sources of each rule of one protocol and family: a rule for each service tag, and one for all ranges.
+/// Returns the sources of each rule of one protocol and family: a rule for each service tag, and a rule for all ranges.
 fn sources(access: &AccessControl, family: IpFamily, internal: bool) -> Vec<Vec<String>> {
     let is_open = !internal && access.tags.is_empty() && access.ranges.is_empty() && !access.has_invalid_ranges;
     let mut rules: Vec<_> = access.tags.iter().map(|tag| vec![tag.clone()]).collect();

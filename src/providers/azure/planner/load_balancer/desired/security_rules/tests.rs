@@ -23,7 +23,7 @@ pub(super) fn identity(key: &str) -> ServiceIdentity {
     ServiceIdentity { key: format!("default/{key}"), name_prefix: format!("a{key}") }
 }
 
-/// An external Service with TCP port 80 → 30080.
+/// Returns an external Service with TCP port 80 and NodePort 30080.
 pub(super) fn spec(key: &str) -> ServiceSpec {
     ServiceSpec { ports: vec![port(Protocol::Tcp, 80)], ..samples::bare(identity(key), ResourceId::group_of("s", "rg")) }
 }
@@ -32,7 +32,7 @@ fn port(protocol: Protocol, port: i32) -> PortSpec {
     PortSpec { protocol, port, node_port: 30000 + port, rule: true, probe: PortProbe::None }
 }
 
-/// An external Service with these TCP ports at one address.
+/// Returns an external Service with these TCP ports at one address.
 fn service(key: &str, ports: &[i32], address: &str) -> ServiceRules {
     let ports = ports.iter().map(|number| port(Protocol::Tcp, *number)).collect();
     ServiceRules::wanted(&ServiceSpec { ports, ..spec(key) }, &[ip(address)], &[]).unwrap()
@@ -50,7 +50,7 @@ fn ips(texts: &[&str]) -> BTreeSet<std::net::IpAddr> {
     texts.iter().map(|text| ip(text)).collect()
 }
 
-/// On a subnet of the cluster's virtual network.
+/// Returns a group that is on a subnet of the cluster's virtual network.
 fn group(rules: impl Into<Value>) -> NetworkSecurityGroup {
     group_on(&settings().virtual_network, &rules.into())
 }
@@ -68,7 +68,7 @@ fn rules(group: &NetworkSecurityGroup) -> Vec<Value> {
     rules
 }
 
-/// Rules as `priority name-ending sources > destinations : ports`.
+/// Returns the rules as `priority name-ending sources > destinations : ports`.
 fn lines(group: &NetworkSecurityGroup) -> Vec<String> {
     let join = |rule: &Value, one: &str, several: &str| {
         let (one, several) = (rule[one].as_str(), rule[several].as_array().into_iter().flatten());
@@ -89,7 +89,7 @@ fn run(group: &NetworkSecurityGroup, asks: &[ServiceRules], others: &[ServiceRul
     plan_security_rules(group, asks, others, &NodeAddresses::default(), &settings())
 }
 
-/// The document after `asks`, all of which must be possible.
+/// Returns the document after these requests, and asserts that none is refused and that a second plan changes nothing.
 fn after(group: &NetworkSecurityGroup, asks: &[ServiceRules], others: &[ServiceRules]) -> NetworkSecurityGroup {
     let outcome = run(group, asks, others);
     assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);

@@ -1,7 +1,7 @@
-//! Pools that list addresses, and those that network interfaces list until they are migrated. Pure.
+//! Backend pools that list addresses, including pools that network interfaces list until their migration. Pure.
 //!
-//! Nothing is taken out of a pool before it is certain that something comes in. Upstream:
-//! `pkg/provider/azure_loadbalancer_backendpool.go` (`backendPoolTypeNodeIP`, `isBackendPoolPreConfigured` and neighbours).
+//! No change empties a pool before other members are certain to join. Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`
+//! (`backendPoolTypeNodeIP`, `isBackendPoolPreConfigured` and related functions).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,10 +33,11 @@ use crate::providers::azure::{
     node,
 };
 
-/// A Node whose machine could not be told is looked at again after this.
+/// Delay until a Node whose machine could not be located is checked again.
 const UNLOCATED_RESYNC: Duration = Duration::from_secs(60);
 
-/// Nodes that stand in for an entry's own Nodes are checked again after this, and leave when those have been ready members for as long.
+/// Interval of the checks of Nodes that are stand-ins for an entry's own Nodes. Stand-ins leave after the own Nodes have been ready
+/// members for this time.
 const STAND_IN_RESYNC: Duration = Duration::from_secs(60);
 
 /// Pools, and the Nodes whose addresses they list.
@@ -44,16 +45,17 @@ const STAND_IN_RESYNC: Duration = Duration::from_secs(60);
 pub struct AddressPools {
     pools: Vec<ManagedPool>,
     placement: NodePlacement,
-    /// The Nodes that join.
+    /// Nodes that join the pools.
     joining: Vec<PoolNode>,
-    /// The Nodes that stay where they are members.
+    /// Nodes that remain in the pools where they are members.
     staying: Vec<PoolNode>,
-    /// Whether addresses of unknown Nodes stay.
+    /// Whether addresses of unknown Nodes remain, because the list of Nodes may be incomplete.
     may_lack_nodes: bool,
 }
 
 impl AddressPools {
-    /// What has to become of a pool that is as `document` says; `None`: nothing, or interfaces have to leave it first.
+    /// Returns the change of a pool whose current content is `document`; `None` if no change is needed, or if interfaces must leave the
+    /// pool first.
     pub(super) fn of_pool(
         &self,
         id: &ResourceId,
@@ -63,7 +65,7 @@ impl AddressPools {
         let pool = self.pools.iter().find(|pool| pool.id == *id)?;
         match self.placement.update(pool, document, (&self.joining, &self.staying), settings) {
             PoolUpdate::Changed(mut changed) => {
-                // Who leaves is planned again with the complete list.
+                // The removal of members is planned again with the complete list of Nodes.
                 if self.may_lack_nodes && !keep_members(document, &mut changed) {
                     return None;
                 }
@@ -96,7 +98,7 @@ impl PoolPlanner<'_> {
         self.fill(AddressPools { pools, placement, joining, staying, may_lack_nodes });
     }
 
-    /// What interfaces list is left by them.
+    /// Plans that interfaces leave the pools that they list, so that these pools can list addresses.
     fn migrate(&mut self, pools: &[ManagedPool]) {
         let mut by_load_balancer: BTreeMap<&ResourceId, Vec<String>> = BTreeMap::new();
         for pool in pools.iter().filter(|pool| !pool.members.is_empty()) {
@@ -121,20 +123,21 @@ impl PoolPlanner<'_> {
         self.plan.addresses = Some(addresses);
     }
 
-    /// Nodes with the VM sets of their machines, as far as placing them needs these. One whose machine cannot be told fails no Service.
+    /// Returns the Nodes with the VM sets of their machines, if the placement needs the VM sets. A Node whose machine cannot be located
+    /// fails no Service.
     fn located_nodes(&mut self, nodes: &[Arc<Node>]) -> Vec<PoolNode> {
         let settings = self.settings;
         let mut located_nodes: Vec<PoolNode> = nodes.iter().map(|node| pool_node(node, settings)).collect();
         for (node, known) in nodes.iter().zip(&mut located_nodes) {
             let query = machine_query(node);
-            // What has another cloud's id has no machine to be asked for by name.
+            // A Node with the provider id of another cloud has no machine in Azure that could be found by name.
             let has_machine = query.id.is_some() || node::provider_id(node).is_none();
             if !settings.has_entries() || known.vm_set.is_some() || !known.belongs(settings) || !has_machine {
                 continue;
             }
             match self.machine(&query) {
                 Some(Ok(machine)) => known.vm_set = located::vm_set(machine).map(|set| set.name().to_owned()),
-                // What no list shows has no VM set.
+                // A machine that no list shows has no VM set.
                 Some(Err(LookupError::NotListed(_))) | None => {}
                 Some(Err(error)) => {
                     known.is_unlocated = true;

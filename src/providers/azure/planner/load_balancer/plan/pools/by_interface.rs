@@ -1,4 +1,4 @@
-//! Pools that network interfaces list. Pure.
+//! Backend pools that network interfaces list. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ impl PoolPlanner<'_> {
         self.push_models(models, &LeaveReason::NotInPool);
         let mut updates = member_updates::joins(pools, &members, self.settings);
         let mut leaving = self.excluded(pools);
-        // That one Node stays out takes no other Node's machine out of the pools.
+        // An excluded Node does not remove the machine of another Node from the pools.
         members.iter().for_each(|member| drop(leaving.remove(&member.resource.key())));
         let orphans = self.orphans(pools, &members);
         leaving.extend(orphans.clone());
@@ -49,7 +49,7 @@ impl PoolPlanner<'_> {
         self.plan.resync_after = off.into_iter().chain(self.plan.resync_after).min();
     }
 
-    /// The machines of the Nodes that belong into the pools.
+    /// Returns the machines of the Nodes that belong in the pools.
     fn members(&mut self, pools: &[ManagedPool], hosts: &[Arc<Node>]) -> Vec<PoolMember> {
         let settings = self.settings;
         let (mut members, mut looked_up) = (Vec::new(), Vec::new());
@@ -64,11 +64,12 @@ impl PoolPlanner<'_> {
                 None => {}
                 Some(Ok(machine)) if !is_own_node(machine, &query.node_name) => {}
                 Some(Ok(machine)) => looked_up.extend(PoolMember::of(&query.node_name, machine)),
-                // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
+                // The provider id names the instance to write, and the read before the write shows whether the write is possible. A list
+                // may be older than the machine.
                 Some(Err(LookupError::NoAddress(_) | LookupError::NotListed(_))) if by_id.is_some() => {
                     looked_up.extend(by_id)
                 }
-                // Nothing waits for a machine that does not exist: a later plan finds it when it does.
+                // A machine that does not exist delays nothing. A later plan finds the machine once it exists.
                 Some(Err(LookupError::NotListed(_))) => {}
                 Some(Err(error)) => {
                     self.plan.waiting.insert(WaitingFor::Machine(query.node_name.clone(), error.to_string()));
@@ -80,12 +81,12 @@ impl PoolPlanner<'_> {
         members
     }
 
-    /// Members that may not stay in the pools.
+    /// Returns the members that must leave because their Nodes are excluded: the key of each resource and the name of its Node.
     fn excluded(&mut self, pools: &[ManagedPool]) -> BTreeMap<String, String> {
         let (settings, mut excluded) = (self.settings, BTreeMap::new());
         let has_members = pools.iter().any(|pool| !pool.members.is_empty());
         let stays_out = |node: &&Arc<Node>| !pool_node(node, settings).belongs(settings);
-        // What is none of Azure's has no machine to be asked for by name.
+        // A Node of another cloud has no machine in Azure that could be found by name.
         let is_azures = |node: &&Arc<Node>| node::is_azures(node) || machine_query(node).id.is_some();
         for query in self.input.all_nodes.iter().filter(stays_out).filter(is_azures).map(|node| machine_query(node)) {
             let resource = match query.id.as_ref().and_then(PoolMemberResource::of_instance) {
@@ -99,7 +100,7 @@ impl PoolPlanner<'_> {
         excluded
     }
 
-    /// Members that no Node claims and that have to leave.
+    /// Returns the members that no Node claims and that must leave.
     fn orphans(&mut self, pools: &[ManagedPool], members: &[PoolMember]) -> BTreeMap<String, String> {
         let keys = located::member_keys(pools);
         let owners = self.owners(&keys, members);
@@ -114,10 +115,10 @@ impl PoolPlanner<'_> {
         leaving
     }
 
-    /// Machines are looked up only when some member would be without a Node otherwise.
+    /// Returns the owners of the members. Machines are looked up only if a member has no Node otherwise.
     fn owners(&mut self, keys: &BTreeSet<String>, members: &[PoolMember]) -> PoolMemberOwners {
         let (mut owners, unknown) = located::member_owners(self.input.all_nodes, members);
-        // Machines that are still to be read may cover the rest.
+        // Pending reads of machines may cover the remaining members.
         if !owners.cover(keys) && self.plan.needs.machines.is_empty() {
             for query in unknown {
                 if let Some(answer) = self.machine(&query) {
@@ -128,9 +129,10 @@ impl PoolPlanner<'_> {
         owners
     }
 
-    /// Keys of the scale sets and availability sets of members and of Nodes, by key of the place. None while all members have Nodes.
+    /// Returns the keys of the scale sets and availability sets of members and of Nodes, by resource key. The map is empty while all
+    /// members have Nodes.
     fn sets_of_members(&mut self, keys: &BTreeSet<String>, owners: &PoolMemberOwners) -> BTreeMap<String, String> {
-        // What is asked for here depends on where the Nodes' machines are.
+        // The interfaces to read depend on the locations of the Nodes' machines, which are read first.
         if owners.cover(keys) || !self.plan.needs.machines.is_empty() {
             return BTreeMap::new();
         }

@@ -1,4 +1,4 @@
-//! The documents that have to be written so that pools have other members, with the reasons for people. Pure.
+//! Documents to write so that pools have other members, with the reasons for people. Pure.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,21 @@ use crate::providers::azure::model::{
     network::{BackendAddress, BackendAddressPool},
 };
 
-/// What is written so that pools have other members.
+/// Content of a write that changes the members of pools.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PoolChangeKind {
-    /// ARM turns the interfaces in these pools (by name) of a load balancer into addresses: `POST migrateToIpBased`.
+    /// Conversion of interfaces into addresses by ARM, in these pools (by name) of a load balancer: `POST migrateToIpBased`.
     Migration(Vec<String>),
-    /// The model of a scale set, which new instances follow.
+    /// Model of a scale set, which new instances follow.
     Model(PoolMembershipPatch),
-    /// An instance or a network interface.
+    /// Pools of an instance or of a network interface.
     Member(Box<PoolMemberUpdate>),
-    /// The pool itself, with addresses.
+    /// Backend pool with the addresses that it lists.
     Pool(Box<BackendAddressPool>),
 }
 
 impl PoolChangeKind {
-    /// Whether this has the same result. Documents of pools may have other versions.
+    /// Returns `true` if both changes have the same result. Documents of pools may have different versions.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Pool(document), Self::Pool(other)) => listed(document) == listed(other),
@@ -34,18 +34,16 @@ impl PoolChangeKind {
     }
 }
 
-/// One document that changes.
+/// Change of one document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolChange {
-    /// Which.
     pub id: ResourceId,
-    /// How.
     pub kind: PoolChangeKind,
-    /// Why, one line each.
+    /// Reasons for people, one line each.
     pub reasons: Vec<String>,
 }
 
-/// `<load balancer>/<pool>`, for people.
+/// Returns the pools as `<load balancer>/<pool>`, separated by commas.
 fn names(pools: &[ResourceId]) -> String {
     let name = |pool: &ResourceId| {
         format!("{}/{}", pool.parent().map(|parent| parent.name().to_owned()).unwrap_or_default(), pool.name())
@@ -53,10 +51,10 @@ fn names(pools: &[ResourceId]) -> String {
     pools.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Most entries of a pool that one sentence names: a pool may have thousands.
+/// Largest number of entries of a pool that one sentence names. A pool may have thousands.
 const MAX_NAMED: usize = 10;
 
-/// The first of them, and how many more there are.
+/// Returns the first names, and the number of omitted names.
 fn first_names(names: &[&str]) -> String {
     let named = names[..names.len().min(MAX_NAMED)].join(", ");
     match names.len().saturating_sub(MAX_NAMED) {
@@ -66,13 +64,13 @@ fn first_names(names: &[&str]) -> String {
 }
 
 impl PoolChange {
-    /// The migration of pools of a load balancer.
+    /// Returns the migration of pools of a load balancer to addresses.
     pub fn of_migration(load_balancer: ResourceId, pools: Vec<String>) -> Self {
         let reason = format!("pools {} list addresses from now on", pools.join(", "));
         Self::new(load_balancer, PoolChangeKind::Migration(pools), vec![reason])
     }
 
-    /// The model of a scale set. `why`: why new instances leave pools, if they do.
+    /// Returns the write of a scale set's model. `why`: reason why new instances leave pools, if they do.
     pub fn of_model(id: ResourceId, patch: PoolMembershipPatch, why: &LeaveReason) -> Self {
         let joins = (!patch.join.is_empty()).then(|| format!("new instances begin in {}", names(&patch.join)));
         let leaves = (!patch.leave.is_empty()).then(|| format!("new instances leave {}: {why}", names(&patch.leave)));
@@ -80,7 +78,7 @@ impl PoolChange {
         Self::new(id, PoolChangeKind::Model(patch), reasons)
     }
 
-    /// An instance or an interface.
+    /// Returns the write of an instance or an interface.
     pub fn of_member(update: PoolMemberUpdate) -> Self {
         let machine = if update.node.is_empty() { "its machine".to_owned() } else { format!("Node {}", update.node) };
         let PoolMembershipPatch { join, leave, .. } = &update.patch;
@@ -90,7 +88,7 @@ impl PoolChange {
         Self::new(update.resource.id().clone(), PoolChangeKind::Member(Box::new(update)), reasons)
     }
 
-    /// A pool that lists other addresses than `before`.
+    /// Returns the write of a pool whose entries differ from those of `before`.
     pub fn of_pool(id: ResourceId, before: &BackendAddressPool, document: BackendAddressPool) -> Self {
         let (before, after) = (listed(before), listed(&document));
         let of = |names: &BTreeSet<String>, others: &BTreeSet<String>, verb: &str| {
@@ -105,7 +103,7 @@ impl PoolChange {
         Self::new(id, PoolChangeKind::Pool(Box::new(document)), reasons)
     }
 
-    /// The change without what concerns these pools; `None`: nothing is left.
+    /// Returns the change without the parts that leave or write these pools; `None` if no part remains.
     pub fn without(&self, pools: &BTreeSet<ResourceId>) -> Option<Self> {
         let trimmed = |patch: &PoolMembershipPatch| {
             let leave: Vec<_> = patch.leave.iter().filter(|pool| !pools.contains(pool)).cloned().collect();
@@ -124,7 +122,7 @@ impl PoolChange {
         Some(Self { kind, ..self.clone() })
     }
 
-    /// Returns the Node of a machine, or the id of the document.
+    /// Returns the name of the Node whose machine changes, or the id of the document.
     pub fn name(&self) -> &str {
         match &self.kind {
             PoolChangeKind::Member(update) if !update.node.is_empty() => &update.node,
@@ -132,7 +130,7 @@ impl PoolChange {
         }
     }
 
-    /// Whether this is about a machine that no Node claims.
+    /// Returns `true` if the change removes a machine that no Node claims.
     pub(super) fn is_of_orphan(&self) -> bool {
         matches!(&self.kind, PoolChangeKind::Member(update) if update.leave_reason == LeaveReason::Orphan)
     }
@@ -145,7 +143,7 @@ impl PoolChange {
         }
     }
 
-    /// Whether a pool has members once this is written.
+    /// Returns `true` if `pool` has members after this write.
     pub fn fills(&self, pool: &ResourceId) -> bool {
         match &self.kind {
             PoolChangeKind::Member(update) => update.patch.join.contains(pool),
@@ -157,7 +155,7 @@ impl PoolChange {
         }
     }
 
-    /// Returns the load balancers whose pools this fills.
+    /// Returns the load balancers whose pools this change fills.
     pub fn load_balancers(&self) -> Vec<ResourceId> {
         match &self.kind {
             PoolChangeKind::Member(update) => update.patch.join.iter().filter_map(ResourceId::parent).collect(),
@@ -167,24 +165,24 @@ impl PoolChange {
         }
     }
 
-    /// Whether this puts machines into a pool, now or later.
+    /// Returns `true` if the change adds machines to `pool`, now or later.
     pub(super) fn joins(&self, pool: &ResourceId) -> bool {
         self.fills(pool) || self.patch().is_some_and(|patch| patch.join.contains(pool))
     }
 
-    /// Whether this takes something out of a pool.
+    /// Returns `true` if the change removes machines from `pool`, now or later.
     pub(super) fn leaves(&self, pool: &ResourceId) -> bool {
         self.patch().is_some_and(|patch| patch.leave.contains(pool))
     }
 
-    /// With a reason more, if there is one.
+    /// Returns the change with an additional reason, if there is one.
     #[must_use]
     pub fn because(mut self, why: Option<String>) -> Self {
         self.reasons.extend(why);
         self
     }
 
-    /// What changes nothing in its lists is written because ARM has not carried out what was sent before.
+    /// Returns a change. Without a reason, the change repeats a write that ARM has not carried out.
     fn new(id: ResourceId, kind: PoolChangeKind, mut reasons: Vec<String>) -> Self {
         if reasons.is_empty() {
             reasons.push(LAST_CHANGE_FAILED.to_owned());
@@ -193,7 +191,7 @@ impl PoolChange {
     }
 }
 
-/// Entries as people know them: name and address.
+/// Returns the entries of a pool as operators identify them: name and address.
 fn listed(pool: &BackendAddressPool) -> BTreeSet<String> {
     let entries = pool.properties.iter().flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten());
     let of_entry = |entry: &BackendAddress| {

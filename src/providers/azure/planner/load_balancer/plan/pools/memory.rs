@@ -1,4 +1,4 @@
-//! Memory of pool members that is in no document. Pure.
+//! Memory of facts about pool members that no Azure document has. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,32 +14,32 @@ use super::{
 };
 use crate::providers::azure::model::{ArmError, ResourceId};
 
-/// Longest that the instances of a scale set wait for the write of its model.
+/// Longest time for which the instances of a scale set wait for the write of its model.
 pub const MODEL_WAIT: Duration = Duration::from_secs(10);
 
-/// What is in no document: lost with the process.
+/// Facts that no Azure document has. They are lost when the process ends.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolMemory {
     /// Members without a Node.
     pub orphans: OrphanedPoolMembers,
     /// Entries whose own Nodes can take over from stand-ins.
     pub ready_entries: ReadyEntries,
-    /// Machines that our last write may have left in a failed state, by key.
+    /// Machines that the last write of this process may have left in a failed state, by resource key.
     pub failed_members: BTreeMap<String, PoolMemberUpdate>,
-    /// Scale sets in the same state.
+    /// Scale sets whose models the last write of this process may have left in a failed state.
     pub failed_models: BTreeSet<ResourceId>,
-    /// Documents that were not written although planned.
+    /// Planned writes that are not sent for a while, by document.
     pub paused: BTreeMap<ResourceId, PausedWrite>,
-    /// Documents whose writes have not ended.
+    /// Writes that have not ended, by document.
     pub in_flight: BTreeMap<ResourceId, WriteInFlight>,
     /// Number of plans that were carried out.
     pub rounds: u64,
 }
 
 impl PoolMemory {
-    /// Takes out a write of a plan that has ended. Returns whether a later plan waits for it.
+    /// Removes a write of a plan that has ended. Returns `true` if a later plan waits for it.
     ///
-    /// `pause`: how long it is not repeated, and why it failed, if it did.
+    /// `pause`: time for which the write is not repeated, and the error if the write failed.
     pub fn end_write(
         &mut self,
         (round, id): (u64, &ResourceId),
@@ -58,7 +58,7 @@ impl PoolMemory {
         is_awaited
     }
 
-    /// Begins to carry out a plan. Returns its number.
+    /// Begins to carry out a plan. Returns the number of the plan.
     ///
     /// The plan does not know the result of writes in flight that it does not repeat, so another plan follows them.
     pub fn begin(&mut self, changes: &[PoolChange], blocked: &[PoolChange], now: Instant) -> u64 {
@@ -82,7 +82,7 @@ impl PoolMemory {
         round
     }
 
-    /// Returns a change as the next plan has it if nothing else differs: it repeats a failed write.
+    /// Returns a change in the form in which the next plan repeats it after a failed write, if nothing else differs.
     fn repeated(&self, change: &PoolChange) -> PoolChangeKind {
         let mut repeated = change.kind.clone();
         match &mut repeated {
@@ -95,8 +95,9 @@ impl PoolMemory {
         repeated
     }
 
-    /// Returns the writes of other documents that a change waits for. Pools and migrations are writes of their load balancer, and instances
-    /// follow the model of their scale set.
+    /// Returns the writes of other documents that a change waits for.
+    ///
+    /// A write of a pool and a migration change the document of their load balancer, and instances follow the model of their scale set.
     fn blockers(&self, change: &PoolChange) -> Vec<(&ResourceId, &WriteInFlight)> {
         let parent = match &change.kind {
             PoolChangeKind::Member(update) => update.resource.scale_set(),
@@ -107,14 +108,14 @@ impl PoolMemory {
         let leaves =
             |write: &WriteInFlight| matches!(change.kind, PoolChangeKind::Pool(_)) && write.change.leaves(&change.id);
         let is_part = |id: &ResourceId| id.parent().as_ref() == Some(&change.id);
-        // No member waits for another one, and there may be many.
+        // Members never wait for each other. There may be many of them, so they are not searched.
         let others =
             matches!(change.kind, PoolChangeKind::Pool(_) | PoolChangeKind::Migration(_)).then_some(&self.in_flight);
         let others = others.into_iter().flatten().filter(|(id, write)| leaves(write) || is_part(id));
         parent.into_iter().chain(others).collect()
     }
 
-    /// Returns `true` if a write in flight has to end before a change. Instances wait for their model for a while only.
+    /// Returns `true` if a write in flight must end before a change. Instances wait for their model for at most [`MODEL_WAIT`].
     pub(super) fn holds_back(&self, change: &PoolChange, now: Instant) -> bool {
         let is_member = matches!(change.kind, PoolChangeKind::Member(_));
         let is_recent = |write: &WriteInFlight| now.saturating_duration_since(write.since) < MODEL_WAIT;
@@ -123,24 +124,24 @@ impl PoolMemory {
     }
 }
 
-/// A document that is not written again for a while.
+/// Planned write that is not sent for a while.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PausedWrite {
-    /// What was to be written. Another change is written at once.
+    /// Planned content. A different change of the document is written at once.
     pub kind: PoolChangeKind,
     pub until: Instant,
-    /// Why the write failed; `None`: the document needs no write, or no Service waits for it.
+    /// Error of the write; `None` if the document needs no write, or if no Service waits for it.
     pub error: Option<ArmError>,
 }
 
-/// A write of a pool, a member or a model that has not ended.
+/// Write of a pool, a member or a model, or a migration, that has not ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WriteInFlight {
     pub change: Arc<PoolChange>,
     pub since: Instant,
-    /// Number of the plan.
+    /// Number of the plan that began the write.
     pub round: u64,
-    /// Whether a later plan has a change that waits for it.
+    /// Whether a later plan has a change that waits for this write.
     pub is_awaited: bool,
 }
 

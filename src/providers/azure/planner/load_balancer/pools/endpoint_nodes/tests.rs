@@ -1,4 +1,4 @@
-//! The index against the naive computation, and what it costs.
+//! Tests of the index against a simple computation, and of its memory.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn slice(name: &str, service: &str, nodes: &[&str]) -> EndpointSlice {
     .unwrap()
 }
 
-/// The slices of a cluster, and the index that follows them.
+/// Slices of a cluster, and the index that follows them.
 #[derive(Default)]
 struct Cluster {
     slices: BTreeMap<String, EndpointSlice>,
@@ -37,7 +37,7 @@ impl Cluster {
         self.index.nodes_of(&[format!("default/{service}")].into(), slices).into_values().next().unwrap()
     }
 
-    /// What the slices say, computed from all of them.
+    /// Returns the Nodes of a Service, computed from all slices.
     fn naive(&self, service: &str) -> EndpointNodes {
         let key = format!("default/{service}").to_lowercase();
         let own: Vec<_> = self.slices.values().filter(|slice| service_of(slice).as_ref() == Some(&key)).collect();
@@ -62,7 +62,7 @@ fn changes_gather_from_the_first_one_on() {
     assert!(cluster.index.publish() && cluster.index.publications() > before && cluster.index.due(INTERVAL).is_none());
     assert_eq!(cluster.published("web"), EndpointNodes::of(["n3"]));
 
-    // There and back again is no change.
+    // A change and its reversal before the publication are no change.
     cluster.put(&versions[0], at(40));
     cluster.put(&versions[2], at(41));
     assert!(!cluster.index.publish());
@@ -92,7 +92,8 @@ fn endpoints_take_eight_bytes_each_and_those_of_unrequested_services_nothing() {
     assert!(Arc::ptr_eq(&published, kept), "the Nodes of a single slice are kept once");
 }
 
-/// An operation: name of a slice, its Service, its Nodes; no Nodes: it is deleted; and whether the changes are published.
+/// Returns operations: index of a slice; whether its Service is `web`; its Nodes, `None` to delete it; whether the changes
+/// are published.
 fn operations() -> impl Strategy<Value = Vec<(usize, bool, Option<Vec<usize>>, bool)>> {
     let nodes = proptest::option::weighted(0.8, proptest::collection::vec(0_usize..5, 0..5));
     proptest::collection::vec((0_usize..4, any::<bool>(), nodes, any::<bool>()), 0..40)

@@ -48,12 +48,12 @@ fn load_balancer(name: &str, members: &[&PoolNode]) -> ArmLoadBalancer {
         "properties": {"backendAddressPools": pools}}))
 }
 
-/// Load balancers with these members.
+/// Returns load balancers whose pools have these members.
 fn there(balancers: &[(&str, Vec<&PoolNode>)]) -> ObservedNetwork {
     samples::observed(balancers.iter().map(|(name, members)| load_balancer(name, members)).collect())
 }
 
-/// Names of the Nodes that join the pools of an entry.
+/// Returns the names of the Nodes that join the pools of an entry.
 fn joining<'n>(placement: &NodePlacement, entry: &str, hosts: &'n [PoolNode]) -> Vec<&'n str> {
     let scope = PoolScope::Entry(entry.to_owned());
     placement.of_pool(&scope, hosts, hosts).0.into_iter().map(|node| node.name.as_str()).collect()
@@ -72,7 +72,7 @@ fn the_primary_set_decides_when_its_load_balancer_is_there() {
     assert_eq!(placed(&alone, &hosts, &settings)[0], ["n0001", "n0002", "n0003"]);
     let both = there(&[("kubernetes", hosts.iter().collect()), ("LB2-internal", vec![])]);
     assert_eq!(placed(&both, &hosts, &settings), [vec!["n0001", "n0003"], vec!["n0002"]]);
-    // One of two twins goes: the entry is still there.
+    // If one of the two load balancers of an entry is deleted, the entry still has the other.
     let id = |name: &str| [ResourceId::parse(&samples::network(&format!("loadBalancers/{name}"))).unwrap()];
     let twins = there(&[("kubernetes", vec![]), ("lb2", vec![]), ("lb2-internal", vec![])]);
     assert_eq!(joining(&place_nodes(&twins, &id("lb2"), &hosts, &settings), "lb2", &hosts), ["n0002"]);
@@ -104,7 +104,7 @@ fn an_entry_without_nodes_has_all_stand_in_and_they_do_not_stay_there_for_that()
     assert_eq!(found, [vec!["n0001", "n0002", "n0003"], vec!["n0001", "n0002"], vec!["n0003"]]);
 }
 
-/// Names of the members that the pools of an entry have after a pass.
+/// Returns the names of the members that the pools of an entry have after a pass.
 fn members(observed: &ObservedNetwork, entry: &str, hosts: &[PoolNode], settings: &LoadBalancerSettings) -> Vec<String> {
     let placement = place_nodes(observed, &[], hosts, settings);
     let documents = observed.load_balancers.iter();
@@ -195,7 +195,7 @@ fn thousands_of_nodes_are_placed_in_a_moment() {
     assert_eq!(found.iter().map(Vec::len).max(), Some(5_000), "one has all stand in");
 }
 
-/// Entries by what they have: a set of its own, a selector.
+/// Returns entries with or without a primary set and a selector.
 fn any_entries() -> impl Strategy<Value = Vec<LoadBalancerEntry>> {
     let one = (prop::option::of("[a-c]"), prop::option::weighted(0.4, "[xy]"));
     prop::collection::vec(one, 1..5).prop_map(|rows| {
@@ -208,8 +208,8 @@ fn any_entries() -> impl Strategy<Value = Vec<LoadBalancerEntry>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nodes and load balancers come and go: every Node that some entry takes is behind one entry, apart from stand-ins, and
-    /// the pools that this makes are those that are planned of them.
+    /// Checks with changing Nodes and load balancers that every Node is behind exactly one entry, apart from stand-ins, and
+    /// that a second pass plans no change.
     #[test]
     fn a_node_is_behind_one_entry_and_nothing_is_planned_twice(
         entries in any_entries(),

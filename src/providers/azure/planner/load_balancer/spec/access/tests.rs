@@ -56,7 +56,7 @@ fn denying_needs_a_valid_range_or_an_invalid_one() {
     }
 }
 
-/// The empty values of Helm charts, and what else allows nobody in particular.
+/// Empty values of Helm charts, and other values that allow no particular source.
 #[test]
 fn a_restriction_that_says_nothing_lets_nobody_in() {
     let closed = AccessControl { has_invalid_ranges: true, deny_all: true, ..AccessControl::default() };
@@ -106,7 +106,7 @@ fn switches_that_nobody_can_read_restrict() {
     ] {
         let deny = access_of(&[(DENY.0, text), range], json!({})).deny_all;
         assert_eq!(deny, restricts, "{text}");
-        // What denies stays, unless somebody clearly wants no rule.
+        // Rules that deny remain, unless the value clearly disables all rules.
         let access = access_of(&[("azure-disable-load-balancer-nsg-rule", text), DENY, range], json!({}));
         assert_eq!((access.disabled, access.closed), (restricts && !is_told, is_told), "{text}");
         assert!(access.deny_all, "{text}");
@@ -132,7 +132,7 @@ fn what_upstream_only_warns_about_is_a_warning() {
     assert_eq!(warned(&[(TAGS, "A")], good), [(reason::CONFLICT_CONFIGURATION, SPEC_RANGES.to_owned())]);
 }
 
-/// Such a family is closed, which looks like a fault of the network (cloud-provider-azure#10864).
+/// A family without ranges is closed, which looks like a network fault (cloud-provider-azure#10864).
 #[test]
 fn ranges_of_another_family_are_reported() {
     let closed = |family: &str, all: &str| {

@@ -1,4 +1,4 @@
-//! Several load balancers: who is on which, who moves, and that nobody is on two.
+//! Several load balancers: the assignment of Services, their moves, and that no Service is on two of them.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) fn with_label(spec: ServiceSpec, value: &str) -> ServiceSpec {
     ServiceSpec { labels: [("t".to_owned(), value.to_owned())].into(), ..spec }
 }
 
-/// External Services with the same pinned address share one public IP.
+/// Returns the public IPs. External Services with the same pinned address share one.
 pub(super) fn ips(asks: &[ServiceRequest]) -> PublicIpAssignment {
     let external = asks.iter().filter_map(ensured_spec).filter(|spec| !spec.internal);
     let id = |spec: &ServiceSpec, family: IpFamily| match spec.pinned.get(family) {
@@ -54,7 +54,7 @@ fn planned(
     plan_load_balancers(there, asks, others, &ips(asks), settings)
 }
 
-/// What there is when all is written, however often that has to be planned.
+/// Plans and writes until the plan is complete. Returns the observed state after that.
 fn settled(
     there: &ObservedNetwork,
     asks: &[ServiceRequest],
@@ -64,7 +64,7 @@ fn settled(
     settle(there, |there| planned(there, asks, others, settings))
 }
 
-/// Names of the load balancers with front ends or rules of the Service.
+/// Returns the names of the load balancers that have frontends or rules of the Service.
 fn places<'a>(there: &'a ObservedNetwork, spec: &ServiceSpec) -> Vec<&'a str> {
     let has_parts = |document: &&ArmLoadBalancer| {
         frontend_names(document).iter().any(|name| naming::owns_frontend(&spec.identity, name))
@@ -88,7 +88,7 @@ fn services_are_spread_as_one_after_another_would_be() {
     for (place, ask) in asks.iter().enumerate() {
         let others: Vec<_> = specs[..place].iter().cloned().map(Arc::new).collect();
         one_by_one = settled(&one_by_one, std::slice::from_ref(ask), &others, &three());
-        // ARM lists them in the order in which they were made.
+        // ARM lists load balancers in the order of their creation.
         one_by_one.load_balancers.sort_by_key(|document| document.name.clone());
     }
     for spec in &specs {
@@ -123,7 +123,7 @@ fn annotation_selectors_and_closed_entries_decide() {
     assert_eq!(place(&web, Some("y")), "kubernetes");
     assert_eq!(place(&web, Some("x")), "lb3");
     assert_eq!(place(&with_label(web.clone(), "gold"), Some("y")), "lb2");
-    // Both match; the first one that is not there comes first.
+    // Both selectors match and the Service is on no load balancer: the first entry is chosen.
     assert_eq!(place(&with_label(web.clone(), "gold"), Some("x")), "lb2");
     assert_eq!(place(&with_label(web.clone(), "both"), Some("y")), "kubernetes", "half a match is none");
     assert_eq!(place(&named(web.clone(), &["kubernetes", "lb3"]), Some("x")), "lb3", "what selects beats what is named");
@@ -156,7 +156,7 @@ fn a_service_moves_when_its_entry_does_not_take_it_and_at_no_other_time() {
     assert_eq!(places(&flipped, &a), ["lb3-internal"], "and when it becomes internal");
 }
 
-/// Azure may give an address that comes back to whoever asks for any.
+/// Azure may assign a released address to a frontend that requests no particular one.
 #[test]
 fn who_gets_any_address_comes_after_those_who_move_with_theirs() {
     let status = |address: &str, spec: ServiceSpec| ServiceSpec { status_addresses: vec![address.parse().unwrap()], ..spec };
@@ -170,7 +170,7 @@ fn who_gets_any_address_comes_after_those_who_move_with_theirs() {
     assert_eq!((places(&between, &mover), places(&between, &new)), (vec!["lb3-internal"], vec![]));
     let after = settled(&between, &[ensure(&mover), ensure(&new)], &[], &three());
     assert_eq!((places(&after, &mover), places(&after, &new)), (vec!["lb3-internal"], vec!["lb2-internal"]));
-    // Somebody has the address: any will do.
+    // Another Service has the address: Azure may choose any address.
     let holder = pinned("10.0.0.5", ServiceSpec { internal: true, ..named(service("c"), &["lb2"]) });
     let held = settled(&empty(), &[ensure(&holder)], &[], &three());
     let outcome = planned(&held, &[ensure(&mover)], &[Arc::new(holder)], &three());
@@ -218,7 +218,7 @@ fn labels_do_not_evict_a_service_that_cannot_move() {
     }
 }
 
-/// An internal Service could get another address elsewhere, but it would leave its guests alone at its own.
+/// An internal owner could get an address elsewhere, but its guests would keep the old address without it.
 #[test]
 fn the_owner_of_a_shared_frontend_cannot_migrate() {
     let outside = public_ip(&naming::public_ip("kubernetes", &service("a").identity, None, IpFamily::V4, false));
@@ -255,7 +255,7 @@ fn what_no_entry_names_any_more_moves_with_all_that_shares_it() {
     let all: Vec<ServiceRequest> = [&owner, &guest, &others[0], &others[1]].map(ensure).into();
     let there = settled(&empty(), &all, &[], &only_lb2);
     assert_eq!(there.load_balancers.iter().filter_map(|it| it.name.as_deref()).collect::<Vec<_>>(), ["lb2", "lb2-internal"]);
-    // Back to one: whoever is asked for first takes the others of its kind along.
+    // Without entries, the first Service that is requested moves the others of its kind, too.
     let rest: Vec<Arc<ServiceSpec>> = [&owner, &others[0], &others[1]].map(|spec| Arc::new(spec.clone())).into();
     let ips_of_all = ips(&all);
     let outcome = plan_load_balancers(&there, &[ensure(&guest)], &rest, &ips_of_all, &settings());
@@ -264,7 +264,7 @@ fn what_no_entry_names_any_more_moves_with_all_that_shares_it() {
     assert_eq!(places(&after, &others[1]), ["lb2-internal"], "nobody asked for the internal ones");
     assert!(deletes(&outcome, "lb2"));
     assert!(deletes(&planned(&after, &[remove(&others[1])], &[], &settings()), "lb2-internal"));
-    // One to several moves nobody.
+    // From one entry to several, no Service moves.
     assert!(plan_load_balancers(&after, &all[..3], &rest[2..], &ips_of_all, &three()).changes.is_empty());
 }
 

@@ -1,7 +1,7 @@
-//! Random histories of Services and entries: nobody ends on two load balancers, and all becomes still.
+//! Random histories of Services and entries: no Service ends on two load balancers, and the last plan has no changes.
 //!
-//! A history is rounds, each a line: the entries, a bar, and who asks. `lb2:closed,t=a,team=x` is a closed entry with both selectors;
-//! `+a:internal,dual,pin=9,t=b,at=lb2/lb3,n=2` asks for Service `a` with address 10.0.0.9, `-a` for its deletion.
+//! A history is a list of rounds, one per line: the entries, a bar, and the requests. `lb2:closed,t=a,team=x` is a closed entry with both
+//! selectors; `+a:internal,dual,pin=9,t=b,at=lb2/lb3,n=2` requests Service `a` with address 10.0.0.9, `-a` its deletion.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::providers::azure::planner::load_balancer::entries::LoadBalancerEntry;
 
-/// The words behind a name's colon.
+/// Splits the text into a name and the words behind its colon.
 fn words(text: &str) -> (&str, Vec<(&str, &str)>) {
     let (name, words) = text.split_once(':').unwrap_or((text, ""));
     (name, words.split(',').filter(|word| !word.is_empty()).map(|word| word.split_once('=').unwrap_or((word, ""))).collect())
@@ -115,7 +115,7 @@ fn any_round() -> impl Strategy<Value = String> {
     })
 }
 
-/// Services that are served, with what they asked for.
+/// Returns the specs of the Services that are served.
 fn granted(there: &[Arc<ServiceSpec>], outcome: &LoadBalancerPlan, asks: &[ServiceRequest]) -> Vec<Arc<ServiceSpec>> {
     let is_asked = |spec: &Arc<ServiceSpec>| {
         asks.iter().any(|ask| *ask.identity() == spec.identity && outcome.services[ask.identity()].is_ok())
@@ -124,11 +124,11 @@ fn granted(there: &[Arc<ServiceSpec>], outcome: &LoadBalancerPlan, asks: &[Servi
     there.iter().filter(|spec| !is_asked(spec)).cloned().chain(new.cloned().map(Arc::new)).collect()
 }
 
-/// How plans are made in a history.
+/// Inputs that all plans of a round share.
 #[derive(Clone, Copy)]
 struct Player<'a> {
     settings: &'a LoadBalancerSettings,
-    /// Whether the public IPs of Services that do not ask are known.
+    /// Whether the plans contain the public IPs of Services without a request.
     knows_all: bool,
 }
 
@@ -140,8 +140,10 @@ impl Player<'_> {
     }
 }
 
-/// Everybody who is served is on one load balancer that takes it or where it was, no address is on two front ends, and what is planned next
-/// is nothing.
+/// Plays the rounds and checks their results.
+///
+/// Each Service that is served is on one load balancer that accepts it, or where it was. No address is on two frontends. The next plan has
+/// no changes.
 fn play(rounds: &[impl AsRef<str>], knows_all: bool) -> Result<(), TestCaseError> {
     let (mut there, mut served) = (empty(), Vec::<Arc<ServiceSpec>>::new());
     there.namespace_labels = [("default".to_owned(), [("team".to_owned(), "x".to_owned())].into())].into();
@@ -172,7 +174,7 @@ fn nothing_is_double(there: &ObservedNetwork, served: &[Arc<ServiceSpec>]) -> Re
         prop_assert!(addresses.insert(address.clone()), "{:?} is on two front ends", address);
     }
     for spec in served {
-        // A front end that others use may stay.
+        // A frontend that other Services use may remain.
         let has_rule =
             |document: &&ArmLoadBalancer| rule_names(document).iter().any(|name| naming::owns_rule(&spec.identity, name));
         let own: Vec<_> = there.load_balancers.iter().filter(has_rule).map(|document| document.name.clone()).collect();
@@ -181,7 +183,7 @@ fn nothing_is_double(there: &ObservedNetwork, served: &[Arc<ServiceSpec>]) -> Re
     Ok(())
 }
 
-/// Found by the property below; each history has a title.
+/// Histories that the property below has found, each with a title.
 const FOUND: &str = "
 # the owner of a shared front end goes, and nothing is known of it but its name
 kubernetes: lb2:t=b | +b:internal,pin=9,t=b,n=1 +c:internal,pin=9,t=b,n=1
@@ -227,7 +229,7 @@ fn histories_that_once_failed_end_well() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Services and entries that come, change and go.
+    /// Services and entries are added, changed and removed.
     #[test]
     fn nobody_is_on_two_load_balancers(rounds in prop::collection::vec(any_round(), 1..4), knows_all: bool) {
         play(&rounds, knows_all)?;

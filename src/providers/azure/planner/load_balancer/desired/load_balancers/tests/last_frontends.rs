@@ -17,7 +17,7 @@ fn planned(there: &ObservedNetwork, asks: &[ServiceRequest], settings: &LoadBala
     plan_load_balancers(there, asks, &[], &ips(asks), settings)
 }
 
-/// No write takes the last frontend of a load balancer.
+/// Asserts that no write removes the last frontend of a load balancer.
 fn keeps_frontends(there: &ObservedNetwork, outcome: &LoadBalancerPlan) {
     for change in &outcome.changes {
         let LoadBalancerWrite::Put(document) = &change.write else { continue };

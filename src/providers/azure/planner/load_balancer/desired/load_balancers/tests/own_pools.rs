@@ -1,16 +1,16 @@
-//! Back-end pools that Services have for themselves: made and removed with their rules, and refused where two would have one name.
+//! Backend pools of a single Service: created and removed with its rules, and refused if two would have the same name.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::providers::azure::{config::BackendPoolType, planner::load_balancer::naming::identity};
 
-/// With policy `Local` among several load balancers.
+/// Returns the Service with policy `Local` among several load balancers.
 fn local(spec: ServiceSpec) -> ServiceSpec {
     ServiceSpec { own_pool: true, ..spec }
 }
 
-/// The UID begins with `digit`.
+/// Returns a Service whose UID begins with `digit`.
 fn named(namespace: &str, name: &str, digit: u8) -> ServiceSpec {
     let uid = format!("{digit}1111111-8d7e-4b90-9a41-2c5d7e8f9a01");
     local(ServiceSpec { identity: identity(namespace, name, &uid), ..service(name) })
@@ -20,7 +20,7 @@ fn pool_names(document: &ArmLoadBalancer) -> Vec<&str> {
     draft::pools(document).iter().filter_map(|pool| pool.name.as_deref()).collect()
 }
 
-/// The pools that rules lead to, each once.
+/// Returns the pools that rules use.
 fn used_pools(document: &ArmLoadBalancer) -> BTreeSet<String> {
     let rules = draft::rules(document).iter().filter_map(|rule| rule.properties.as_ref());
     let ids = rules.filter_map(|properties| properties.backend_address_pool.as_ref()?.resource_id());
@@ -64,7 +64,7 @@ fn a_pool_that_others_use_or_nobody_led_to_stays() {
     there.load_balancers[0].properties_mut().outbound_rules = serde_json::from_value(outbound).unwrap();
     assert!(pool_names(put(&plan(&there, &[remove(&web)]), "kubernetes")).contains(&"default-web"));
 
-    // A user's pool, or one that Go has left behind.
+    // A pool of a user, or one that the Go CCM has left.
     let mut there = made(&[&service("web"), &service("other")]);
     let pools = there.load_balancers[0].properties_mut().backend_address_pools.as_mut().unwrap();
     pools.push(serde_json::from_value(json!({"name": "default-web", "properties": {}})).unwrap());
@@ -120,7 +120,7 @@ fn a_service_without_rules_has_no_pool() {
     assert!(outcome.services[&namesake.identity].is_ok(), "{:?}", outcome.services);
 }
 
-/// Whether it asks itself or comes along with another one.
+/// A Service moves because it is requested, or together with another one.
 #[test]
 fn pools_leave_a_former_load_balancer_with_their_services() {
     let settings = LoadBalancerSettings { pool_type: BackendPoolType::NodeIp, ..settings() };

@@ -1,4 +1,4 @@
-//! Whatever is asked: the order of asks does not matter, the second time nothing changes, and what is others' stays as it is.
+//! Properties for any requests: their order has no effect, a second plan has no changes, and parts of other owners remain unchanged.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn any_asks() -> impl Strategy<Value = Vec<ServiceRequest>> {
     })
 }
 
-/// A load balancer with parts that are nobody's Service's, and fields that are not modelled.
+/// Returns a load balancer with parts that belong to no Service, and with fields that the model does not have.
 fn foreign() -> ArmLoadBalancer {
     let part = |kind: &str, name: &str| network(&format!("loadBalancers/kubernetes/{kind}/{name}"));
     let frontend = || json!({"id": part("frontendIPConfigurations", "out")});
@@ -54,7 +54,7 @@ fn foreign() -> ArmLoadBalancer {
                 "frontendIPConfigurations": [frontend()]}}]}}))
 }
 
-/// A document without what names show to be a Service's, and without the cluster's pools.
+/// Returns the document without the parts whose names are those of Services, and without the cluster's pools.
 fn others_parts(document: &ArmLoadBalancer) -> serde_json::Value {
     let mut value = serde_json::to_value(document).unwrap();
     for (_, list) in value["properties"].as_object_mut().unwrap() {
@@ -78,7 +78,7 @@ fn specs(asks: &[ServiceRequest], pick: impl Fn(&ServiceRequest) -> bool) -> Vec
     asks.iter().filter(|ask| pick(ask)).filter_map(ensured_spec).cloned().map(Arc::new).collect()
 }
 
-/// The addresses behind which the rules of these Services are.
+/// Returns the address of the frontend of each rule of these Services.
 fn seats_of(there: &ObservedNetwork, specs: &[Arc<ServiceSpec>]) -> BTreeMap<String, Option<frontends::FrontendAddress>> {
     let is_theirs = |rule: &String| specs.iter().any(|spec| naming::owns_rule(&spec.identity, rule));
     let rules = there.load_balancers.iter().flat_map(seats_of_rules).filter(|(rule, _)| is_theirs(rule));
@@ -110,7 +110,7 @@ proptest! {
         let idle = plan_load_balancers(&after, &again, &others, &ips, &settings());
         prop_assert_eq!(&idle.changes, &vec![], "planned from {:?}", outcome.changes);
 
-        // When all are gone it is as it was.
+        // After all Services are deleted, the load balancer is as it was before.
         let gone: Vec<ServiceRequest> = first.iter().map(|ask| ServiceRequest::Delete(ask.identity().clone(), None)).collect();
         let left = applied(&before, &plan_load_balancers(&before, &gone, &[], &PublicIpAssignment::new(), &settings()));
         prop_assert_eq!(left.load_balancers.len(), 1);

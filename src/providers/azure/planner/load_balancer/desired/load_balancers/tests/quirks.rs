@@ -1,4 +1,4 @@
-//! What upstream gets wrong, by the numbers of the reference's list of quirks; names and limits.
+//! Cases that upstream handles wrongly, numbered as in the reference's list of quirks; names and limits.
 
 use super::*;
 use crate::providers::azure::config::LoadBalancerSku;
@@ -12,7 +12,7 @@ fn other_load_balancers_are_neither_changed_nor_deleted() {
     assert_eq!(plan(&there, &[remove(&service("web"))]).changes.len(), 1);
 }
 
-/// F-10.
+/// Quirk F-10 of upstream.
 #[test]
 fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
     let six = ServiceSpec { families: vec![IpFamily::V6], ..service("web") };
@@ -35,7 +35,8 @@ fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
     assert_eq!(seats, [(format!("{base}-IPv6"), id.as_str().to_owned()), (base.clone(), four)]);
 }
 
-/// Whoever asks, the others come along: there is no time at which a Service is on a load balancer that has lost its machines.
+/// The others move with the first Service that is requested. At no time is a Service on a load balancer whose pools have lost their
+/// members.
 #[test]
 fn everybody_moves_from_a_former_name_with_the_first_who_asks() {
     let named = |name: &str| LoadBalancerSettings { load_balancer_name: name.into(), ..settings() };
@@ -72,7 +73,7 @@ fn everybody_moves_from_a_former_name_with_the_first_who_asks() {
     }
 }
 
-/// Its machines could not join another one, so that Services there would have no back ends.
+/// The virtual machines could not join another load balancer, so Services there would have no backends.
 #[test]
 fn nobody_moves_from_a_former_load_balancer_that_has_parts_of_others() {
     use crate::providers::azure::config::BackendPoolType;
@@ -118,7 +119,7 @@ fn nobody_moves_from_a_former_load_balancer_that_has_parts_of_others() {
     assert_eq!(frontend_names(put(&outcome, "mine")), [web.identity.name_prefix.as_str()]);
 }
 
-/// F-27.
+/// Quirk F-27 of upstream.
 #[test]
 fn a_rule_for_all_ports_loses_tcp_reset_and_never_floating_ip() {
     let ha = ServiceSpec { ha_ports: Some(PortProbe::None), ..internal("web") };
@@ -128,7 +129,7 @@ fn a_rule_for_all_ports_loses_tcp_reset_and_never_floating_ip() {
     assert_eq!((rule.enable_tcp_reset, rule.enable_floating_ip), (Some(false), Some(true)));
 }
 
-/// F-29.
+/// Quirk F-29 of upstream.
 #[test]
 fn subnets_and_addresses_are_equal_in_any_spelling() {
     let on = |subnet: &str| ServiceSpec { subnet: Some(subnet.into()), ..internal("web") };
@@ -140,7 +141,7 @@ fn subnets_and_addresses_are_equal_in_any_spelling() {
     assert!(plan(&there, &[ensure(&spec)]).changes.is_empty());
 }
 
-/// F-31 and F-33.
+/// Quirks F-31 and F-33 of upstream.
 #[test]
 fn basic_services_move_by_mode_and_stay_when_they_cannot() {
     let basic =
@@ -198,7 +199,7 @@ fn limits_stop_the_last_of_those_that_add() {
         let ports = (1..=count).map(|number| port(Protocol::Udp, number, 30000 + number)).collect();
         ServiceSpec { ports, ..service(name) }
     };
-    // At network interfaces there would be less room.
+    // Pools of network interfaces have a lower limit.
     let settings = LoadBalancerSettings { interface_rules: None, ..settings() };
     let empty = observed(Vec::new());
     let there = applied(&empty, &plan_with(&empty, &[ensure(&many("old", 1400))], &settings));

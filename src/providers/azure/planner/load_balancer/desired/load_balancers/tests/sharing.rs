@@ -1,4 +1,4 @@
-//! Sharing front ends and probes, moving, and leaving.
+//! Services that share frontends and probes, that move, and that are removed.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn with_ports(spec: ServiceSpec, ports: &[(i32, bool)]) -> ServiceSpec {
     ServiceSpec { ports: ports.iter().map(port).collect(), ..spec }
 }
 
-/// A port without a load balancing rule is published and opened as well.
+/// A port without a load balancing rule is also published, and opened in the network security group.
 #[test]
 fn a_port_without_a_rule_has_one_service_too() {
     let owner = |ports: &[(i32, bool)]| with_ports(service("web"), ports);
@@ -81,7 +81,7 @@ fn a_port_without_a_rule_has_one_service_too() {
     }
 }
 
-/// A Service without any rule is known by the address in its status.
+/// The plan finds a Service without any rule by the address in its status.
 #[test]
 fn the_owner_gets_a_port_before_a_guest_without_a_rule() {
     let owner = |rule: bool| with_ports(service("web"), &[(80, true), (443, rule)]);
@@ -131,7 +131,7 @@ fn high_availability_ports_conflict_with_every_port() {
             assert!(outcome.services.get(&first.identity).is_none_or(Result::is_ok));
         }
     }
-    // Rules that exist side by side, as Go makes them, are left.
+    // Conflicting rules that exist next to each other, as the Go CCM creates them, are retained.
     let (one, other) = (on("a", 443), all("b"));
     let mut there = made(&[&one]);
     let both = made(&[&ServiceSpec { pinned: PerFamily::default(), ..other.clone() }]);
@@ -211,7 +211,7 @@ fn who_leaves_a_shared_front_end_gets_what_it_asks_for_and_the_others_keep_their
     let there = made_with(&[ensure(&owner), ensure(&first), ensure(&second)], &ips);
     let before = seats_of_rules(&there.load_balancers[0]);
     let old = public_seat(&format!("kubernetes-{}", owner.identity.name_prefix));
-    // It takes a port with it that another one keeps at the former address.
+    // The new frontend gets a port that another Service keeps at the former address.
     let ports = [owner.ports.clone(), first.ports.clone()].concat();
     let leaver = ServiceSpec { ports, ..owner.clone() };
     ips.insert((owner.identity.clone(), IpFamily::V4), public_ip("other"));

@@ -63,7 +63,7 @@ fn the_model_lists_a_pool_in_the_configuration_of_its_family_and_the_body_has_on
     assert_eq!(value.as_object().unwrap().keys().collect::<Vec<_>>(), ["etag", "location", "properties"]);
     assert_eq!(value.pointer(MODEL).unwrap()[0]["properties"]["unknown"], 1);
 
-    // A pool that cannot be joined keeps no other from being joined.
+    // A pool that cannot be joined does not prevent the join of others.
     let mut four_only = set(&[], "Uniform", "Succeeded", "");
     let network =
         four_only.properties.as_mut().unwrap().virtual_machine_profile.as_mut().unwrap().network_profile.as_mut().unwrap();
@@ -122,7 +122,8 @@ fn an_instance_is_written_with_its_size_and_interfaces() {
     assert_eq!((&body["etag"], &body["properties"]["hardwareProfile"]["vmSize"]), (&json!("e"), &json!("D2")));
 }
 
-/// Who wrote it was killed. Only the pool that lacks it shows that it is not in effect: machines fail for reasons of their own.
+/// The process that wrote the instance was killed. Only a pool without the instance shows that the write is not in effect: the failed state
+/// can have other causes.
 #[test]
 fn an_instance_that_has_failed_is_written_again_only_where_a_pool_lacks_it() {
     let (own, other) = (pool_id("lb", "k"), pool_id("lb2", "k"));

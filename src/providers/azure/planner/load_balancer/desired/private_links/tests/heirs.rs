@@ -23,7 +23,7 @@ fn guest(name: &str, change: impl FnOnce(&mut PrivateLinkSpec)) -> ServiceSpec {
     at("10.0.0.9", linked(name, change))
 }
 
-/// The private link service of `a`, which left the frontend to these Services.
+/// Returns the state after Service `a` left its frontend and its private link service to these Services.
 fn orphaned(heirs: &[ServiceSpec]) -> Scene {
     let owner = with_all_options();
     let plain_heirs: Vec<_> =

@@ -122,7 +122,7 @@ fn services_are_added_behind_those_that_are_there_and_leave_without_disturbing_t
     assert_eq!((outcome.writes.len(), &outcome.writes[0].services), (1, &vec![who("b"), who("c")]));
     assert_eq!(world.tags(&shared)["k8s-azure-service"], "default/a,default/b,default/c");
 
-    // One is deleted, one moves away: both names go in one write.
+    // One Service is deleted, another one moves: one write removes both names.
     let outcome = world.settle(&[remove(&a), ensure(service("b"))], std::slice::from_ref(&c));
     assert_eq!(outcome.writes.len(), 2);
     assert_eq!(world.tags(&shared)["k8s-azure-service"], "default/c");
@@ -144,7 +144,7 @@ fn another_clusters_public_ip_gets_and_loses_only_the_name() {
     assert_eq!(world.tags("theirs").len(), 2);
     let outcome = world.settle(&[remove(&spec)], &[]);
     assert_eq!((world.tags("theirs")["k8s-azure-service"].as_str(), outcome.releases.len()), ("default/other", 0));
-    // Their Service of our Service's name keeps its public IP.
+    // The other cluster's Service of the same name keeps its public IP.
     assert_eq!(world.tags("alike")["k8s-azure-service"], "default/web");
 }
 
@@ -199,7 +199,8 @@ fn both_families_are_released_and_keep_their_addresses_when_names_change_places(
     assert_eq!(world.settle(&[remove(&dual)], &[]).releases.len(), 2);
 }
 
-/// Azure refuses a name that is cut behind a hyphen. The IPv6 half of a dual-stack Service has an ending, and exists under the cut name.
+/// Azure rejects a name that ends with a hyphen after it was shortened. The name for IPv6 of a dual-stack Service has a suffix, so a public
+/// IP with the shortened name may exist.
 #[test]
 fn cut_names_of_public_ips_are_repaired_or_kept() {
     let letters = "p".repeat(73 - name_of("web").len());
@@ -235,7 +236,7 @@ fn other_ip_tags_need_a_new_public_ip_unless_that_loses_what_was_not_asked_for()
     assert!(outcome.recreated.contains(&(who("web"), IpFamily::V4)) && outcome.services[&who("web")].is_ok());
     assert_ne!(anew.get(&name).unwrap().properties.clone().unwrap().ip_address.as_deref(), Some("20.0.0.1"));
 
-    // Shared by tag, shared by another's wish, and chosen by address.
+    // The public IP is shared by its tag, shared by the request of another Service, or selected by its address.
     let mut chosen = tagged(&[("a", "2")]);
     chosen.pinned.v4 = Some("20.0.0.1".parse().unwrap());
     for (services, spec, others) in [
@@ -258,7 +259,7 @@ fn other_ip_tags_need_a_new_public_ip_unless_that_loses_what_was_not_asked_for()
 fn what_others_select_or_something_else_uses_is_not_deleted() {
     let name = name_of("a");
     let mut world = World::of(vec![pip(&name, "20.0.0.1", &used_by("default/a"), &json!({}))]);
-    // It selects the address but is not in the list: the list stays provably the cluster's.
+    // The other Service selects the address but is not in the list. The list still proves that the cluster owns the public IP.
     let outcome = world.settle(&[remove(&service("a"))], &[pinned("b", "20.0.0.1")]);
     assert_eq!(outcome.releases, []);
     assert_eq!(world.tags(&name)["k8s-azure-service"], "default/b");
@@ -292,7 +293,7 @@ fn a_service_made_anew_under_the_same_name_takes_over_the_list_and_not_the_publi
         let mut world = World::of(vec![pip(&name_of("web"), "20.0.0.1", &used_by("default/web"), &json!({}))]);
         world.settle(&asks, &[]);
         assert_eq!(world.names(), [format!("kubernetes-{}", new.identity.name_prefix)]);
-        // The old one's removal comes again, late.
+        // The removal of the old Service is requested again later.
         world.settle(&[remove(&old)], std::slice::from_ref(&new));
         assert_eq!(world.names().len(), 1);
     }

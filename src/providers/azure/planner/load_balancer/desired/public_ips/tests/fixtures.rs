@@ -1,4 +1,4 @@
-//! Services, public IPs and a cloud that does what a [`PublicIpPlan`] says.
+//! Services, public IPs and a simulated cloud that applies a [`PublicIpPlan`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,14 +16,14 @@ use crate::providers::azure::{
     },
 };
 
-/// The group of the samples' settings.
+/// Resource group in the settings of the samples.
 pub(super) const RG: &str = "/subscriptions/SUB/resourceGroups/RG";
 
 pub(super) fn who(name: &str) -> ServiceIdentity {
     naming::identity("default", name, &format!("{name}-uid"))
 }
 
-/// An external Service of IPv4 that asks for nothing particular.
+/// Returns an external IPv4 Service without further requests.
 pub(super) fn service(name: &str) -> ServiceSpec {
     samples::bare(who(name), ResourceId::parse(RG).unwrap())
 }
@@ -46,7 +46,7 @@ pub(super) fn remove(spec: &ServiceSpec) -> ServiceRequest {
     ServiceRequest::Delete(spec.identity.clone(), Some(Arc::new(spec.clone())))
 }
 
-/// A public IP in the cluster's group, with `tags` and further `properties`.
+/// Returns a public IP in the cluster's group, with `tags` and further `properties`.
 pub(super) fn pip(name: &str, address: &str, tags: &Value, properties: &Value) -> PublicIpAddress {
     pip_in(RG, name, address, tags, properties)
 }
@@ -63,12 +63,12 @@ pub(super) fn pip_in(group: &str, name: &str, address: &str, tags: &Value, prope
     serde_json::from_value(document).unwrap()
 }
 
-/// The tags of a managed public IP.
+/// Returns the tags of a managed public IP.
 pub(super) fn used_by(services: &str) -> Value {
     json!({"k8s-azure-service": services, "k8s-azure-cluster-name": "kubernetes"})
 }
 
-/// ARM, as far as public IPs go.
+/// Public IPs as ARM stores them.
 pub(super) struct World {
     pub(super) observed: ObservedNetwork,
     pub(super) settings: LoadBalancerSettings,
@@ -87,7 +87,7 @@ impl World {
         plan_public_ips(&self.observed, asks, &others, &self.settings)
     }
 
-    /// Does what the outcome says, as if the load balancers had followed.
+    /// Applies the plan as if the load balancers had been written, too.
     pub(super) fn apply(&mut self, outcome: &PublicIpPlan) {
         for change in &outcome.writes {
             let mut document = change.document.clone();
@@ -110,7 +110,7 @@ impl World {
         self.observed.public_ips.retain(|pip| !pip.id.as_deref().unwrap().eq_ignore_ascii_case(id.as_str()));
     }
 
-    /// Plans and applies until nothing is left to do; the first outcome.
+    /// Plans and applies until the plan has no changes. Returns the first plan.
     pub(super) fn settle(&mut self, asks: &[ServiceRequest], others: &[ServiceSpec]) -> PublicIpPlan {
         let first = self.plan(asks, others);
         self.apply(&first);
@@ -139,7 +139,7 @@ impl World {
     }
 }
 
-/// The generated name.
+/// Returns the generated name of the Service's public IP.
 pub(super) fn name_of(name: &str) -> String {
     format!("kubernetes-{}", who(name).name_prefix)
 }

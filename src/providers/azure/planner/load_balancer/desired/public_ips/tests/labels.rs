@@ -14,13 +14,13 @@ fn label(world: &World, name: &str) -> Option<String> {
     dns.and_then(|dns| dns.domain_name_label)
 }
 
-/// Why requests do not get their labels.
+/// Returns the reasons why Services do not get their labels.
 fn rejections(outcome: &super::super::PublicIpPlan) -> Vec<String> {
     let of = |kept: &super::super::PublicIpRelease| format!("{}: {}", kept.services[0].key, kept.reasons.join("; "));
     outcome.retained.iter().filter(|kept| kept.reasons[0].contains("DNS label")).map(of).collect()
 }
 
-/// A Service that names `mine`.
+/// Returns a Service that selects the public IP `mine` by its name.
 fn naming(name: &str, dns_label: Option<&str>) -> ServiceSpec {
     with(name, |spec| {
         spec.public_ip.name.v4 = Some("mine".into());
@@ -56,7 +56,7 @@ fn a_service_labels_the_public_ip_of_a_user() {
         assert_eq!(label(&world, "mine").as_deref(), expected);
         assert_eq!(world.tags("mine"), own_tags());
     }
-    // Another Service on it neither changes nor removes the label.
+    // A second Service on the public IP neither changes nor removes the label.
     for (wanted, reasons) in [("other", 1), ("", 0), ("y", 0)] {
         let outcome = world.settle(&[ensure(naming("guest", Some(wanted)))], &[naming("web", Some("y"))]);
         assert_eq!((outcome.writes.len(), rejections(&outcome).len()), (0, reasons), "{wanted}");
@@ -130,7 +130,7 @@ fn where_namespaces_are_enforced_a_tag_says_whose_services_may_pick_a_public_ip(
             assert_eq!(outcome.services[&who("web")].is_ok(), allowed, "{tags}");
             assert!(allowed || outcome.writes.is_empty() && outcome.releases.is_empty());
         }
-        // What it made for itself needs no tag.
+        // A public IP that was created for the Service needs no tag.
         assert!(world.plan(&[ensure(service("web"))], &[]).services[&who("web")].is_ok());
     }
 }
@@ -146,7 +146,7 @@ fn only_one_service_sets_the_label_of_a_public_ip() {
     assert!(rejections(&outcome)[0].contains("default/b: it does not get the DNS label `two`: default/a has set"));
     assert_eq!(label(&world, &name).as_deref(), Some("one"));
     assert!(world.tags(&name)["k8s-azure-service"].contains("default/b"));
-    // The owner leaves in the same batch: its successor takes over; the label remains when no Service requests one.
+    // The owner leaves in the same batch and another Service becomes the owner. The label remains when no Service requests one.
     let outcome = world.settle(&[ensure(labeled("b", "three")), remove(&service("a"))], &[]);
     assert!(outcome.services.values().all(Result::is_ok));
     assert_eq!((label(&world, &name).as_deref(), world.tags(&name)[TAG].as_str()), (Some("three"), "default/b"));
@@ -156,7 +156,7 @@ fn only_one_service_sets_the_label_of_a_public_ip() {
     assert!(!world.tags(&name).contains_key("k8s-azure-dns-label-service"));
 }
 
-/// `a` has the public IP of its generated name, and others pin its address.
+/// Returns a Service with a DNS label. `a` has the public IP of its generated name, and others pin its address.
 fn labeled(name: &str, label: &str) -> ServiceSpec {
     let mut spec = if name == "a" { service(name) } else { pinned(name, "20.0.0.1") };
     spec.public_ip.dns_label = Some(label.into());
@@ -176,7 +176,7 @@ fn the_maker_of_a_public_ip_precedes_its_guests() {
     assert_eq!((label(&world, &name).as_deref(), world.tags(&name)[TAG].as_str()), (Some("own"), "default/b"));
     let outcome = world.settle(&[ensure(guest("theirs"))], &[maker("own")]);
     assert_eq!((outcome.writes.len(), rejections(&outcome).len()), (0, 1));
-    // An empty label never conflicts, neither with one that is there nor with one that is requested.
+    // An empty label never conflicts with the current label or with a requested label.
     let outcome = world.settle(&[ensure(guest(""))], &[maker("own")]);
     assert_eq!((outcome.writes.len(), rejections(&outcome).len()), (0, 0));
     world.settle(&[ensure(maker(""))], &[guest("theirs")]);

@@ -41,14 +41,14 @@ fn a_free_place_goes_to_a_service_that_had_none() {
     let remaining = |but: usize| (1..=20).filter(move |number| *number != but).map(spec).collect::<Vec<_>>();
     let outcome = world.settle(&[remove(&spec(3))], &remaining(3));
     assert_eq!((outcome.writes.len(), list(&world)), (1, keys([1, 2].into_iter().chain(4..=17))));
-    // All that are listed leave: the rest proves ownership, and the last one takes the public IP along.
+    // All listed Services leave: the others prove ownership, and the last one to leave releases the public IP.
     let removed: Vec<_> = (1..=17).map(|number| remove(&spec(number))).collect();
     let outcome = world.settle(&removed, &[spec(18), spec(19), spec(20)]);
     assert_eq!((outcome.releases.len(), list(&world)), (0, keys(18..=20)));
     let removed: Vec<_> = (18..=20).map(|number| remove(&spec(number))).collect();
     assert_eq!(world.settle(&removed, &[]).releases.len(), 1);
 
-    // One that the list has room for waits until it is requested.
+    // A Service for which the list has room is added when it is requested.
     let mut world = shared_by(1..=3);
     world.settle(&[remove(&spec(3))], &[spec(1), spec(2), spec(9)]);
     assert_eq!(list(&world), keys(1..=2));
@@ -84,7 +84,7 @@ fn a_public_ip_has_at_most_fifty_tags() {
     assert!(notices[0].reasons[0].contains("`a47`, `a48`, `a49`"), "{notices:?}");
 }
 
-/// A public IP to which others have given all tags that it can have keeps serving.
+/// A public IP that already has the maximum number of tags remains in use.
 #[test]
 fn a_public_ip_without_room_gets_no_label_tag() {
     let mut tags = used_by("default/web");
@@ -97,7 +97,7 @@ fn a_public_ip_without_room_gets_no_label_tag() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Of 24 Services, each is requested, left alone or removed in each step.
+    /// Each of 24 Services is requested, kept without a request, or removed in each step.
     #[test]
     fn a_list_is_never_too_long(steps in prop::collection::vec(prop::collection::vec(0..3_u8, 24), 1..5)) {
         let mut world = shared_by(1..=1);

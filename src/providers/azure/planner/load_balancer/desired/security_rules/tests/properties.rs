@@ -19,7 +19,7 @@ fn access() -> impl Strategy<Value = AccessControl> {
     ]
 }
 
-/// One state of the Service with number `index`.
+/// Generates states of the Service with number `index`.
 fn state(index: usize) -> impl Strategy<Value = ServiceRules> {
     let addresses = subsequence(vec!["20.0.0.1", "20.0.0.2", "fd00::1"], 1..=2);
     let former = subsequence(vec!["20.0.0.1", "20.0.0.2", "20.0.0.3", "fd00::1"], 0..=2);
@@ -74,14 +74,14 @@ fn next(group: &NetworkSecurityGroup, asks: &[ServiceRules], others: &[ServiceRu
     plan_security_rules(group, asks, others, &nodes(), &settings()).document.unwrap_or_else(|| group.clone())
 }
 
-/// What a history of clusters left, beside others' rules.
+/// Generates groups with the rules of former clusters and of other owners.
 fn history() -> impl Strategy<Value = NetworkSecurityGroup> {
     vec(cluster(), 0..3).prop_map(|past| past.iter().fold(group(foreign()), |group, asks| next(&group, asks, &[])))
 }
 
 type Managed = (rule::SecurityRuleKind, BTreeSet<std::net::IpAddr>, String);
 
-/// The managed rules that can be emptied, with their destinations.
+/// Returns the managed rules that can be emptied, with their destinations.
 fn managed(group: &NetworkSecurityGroup) -> Vec<Managed> {
     let rules = group.properties.as_ref().unwrap().security_rules.as_ref().unwrap();
     let managed = rules.iter().filter(|rule| rule::is_managed(rule));

@@ -1,10 +1,10 @@
-//! What upstream gets wrong, what belongs to others, and limits.
+//! Cases that upstream handles incorrectly, rules of other owners, and limits.
 
 use super::*;
 
 const WEB: &str = "k8s-azure-lb_allow_IPv4_d39272f7f57ed937951650d93992ad77";
 
-/// Rule 80 from the Internet, as ARM answers it.
+/// Returns the rule for port 80 from the Internet, as ARM returns it.
 fn web_rule(destinations: &[&str]) -> Value {
     json!({"id": "/x", "name": WEB, "etag": "e", "properties": {"access": "allow", "direction": "Inbound", "priority": 507,
         "provisioningState": "Succeeded", "protocol": "TCP", "sourceAddressPrefix": "internet", "sourceAddressPrefixes": [],
@@ -31,7 +31,7 @@ fn a_guest_denies_nothing_at_the_ports_of_the_owner() {
     let denied: Vec<Value> = rules(&made).into_iter().filter(|rule| rule["properties"]["access"] == "Deny").collect();
     assert_eq!(denied.len(), 1);
     assert_eq!(denied[0]["properties"]["destinationPortRanges"], json!(["81"]), "{denied:?}");
-    // The rules leave with the guest.
+    // The rules are removed with the guest.
     let left = after(&made, &[gone(&guest)], &[service("web", &[80], "20.0.0.1")]);
     assert_eq!(rules(&left).len(), 1);
 }
@@ -116,7 +116,7 @@ fn addresses_of_nobody_stay_until_they_are_known_to_have_been_ours() {
     assert_eq!(made.reasons, [format!("rule {WEB} (priority 507): remove 10.0.0.9, 20.0.0.7")]);
 }
 
-/// Its NodePort changed, or its Service went, while nobody looked.
+/// The NodePort changed, or the Service was deleted, while no controller was running.
 #[test]
 fn a_rule_that_nobody_needs_at_a_node_goes_unless_another_network_may_have_the_address() {
     let settings = samples::settings();
@@ -177,7 +177,8 @@ fn a_denial_at_a_node_stays_while_a_service_may_have_asked_for_it() {
     assert_eq!((denials(30080), denials(30081)), (1, 0));
 }
 
-/// Two clusters share the group. A Service of one claims the front end of a Service of the other, which nobody here knows.
+/// Two clusters share the group. A Service of one cluster claims the frontend of a Service of the other cluster, which this cluster does
+/// not know.
 #[test]
 fn who_only_claims_an_address_takes_nothing_from_it_but_its_own() {
     let range = AccessControl { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..AccessControl::default() };
@@ -199,7 +200,8 @@ fn who_only_claims_an_address_takes_nothing_from_it_but_its_own() {
     assert_eq!(lines(&after(&claimed, &[dropped], &[])).len(), lines(&before).len() + lines(&alone).len());
 }
 
-/// The status lists its public address still, and who knew its port was killed before the next life saw another kind and other ports.
+/// The status still lists the public address. The process that knew its port was killed, and the next process observed another type and
+/// other ports.
 #[test]
 fn an_address_that_a_tag_proves_loses_rules_whose_ports_nobody_remembers() {
     let before = after(&group(json!([])), &[service("web", &[80], "20.0.0.1")], &[]);
@@ -236,7 +238,7 @@ fn what_an_unsettled_service_has_stays() {
     assert_eq!(made, ["501 allow_IPv4_bc87afc9aeeece13e643801ad1da615f Internet > 20.0.0.1 : 443"]);
 }
 
-/// Rules of others at `priorities`.
+/// Returns a group with rules of other owners at `priorities`.
 fn taken(priorities: impl IntoIterator<Item = i64>) -> NetworkSecurityGroup {
     let rule = |priority| {
         json!({"name": format!("mine-{priority}"), "properties": {"priority": priority, "direction": "Outbound", "access": "Allow",

@@ -106,7 +106,7 @@ fn machines_are_denied_at_the_ports_of_the_service_alone() {
     let off = ServiceSpec { floating_ip: false, access, ports, additional_ips: vec![ip("20.0.0.9")], ..spec("web") };
     let machines = [ip("10.0.0.4"), ip("10.0.0.5")];
     let web = ServiceRules::wanted(&off, &[ip("20.0.0.1")], &machines).unwrap();
-    // What was written before, here and upstream: it cuts the machines off. The other destination is somebody else's.
+    // Earlier versions and upstream wrote this rule, which cuts the hosts off. Its other destination belongs to another cluster.
     let deny = json!({"access": "Deny", "direction": "Inbound", "protocol": "*", "sourceAddressPrefix": "*", "sourcePortRange": "*",
         "destinationPortRange": "*", "priority": 4095, "destinationAddressPrefixes": ["10.0.0.4", "10.0.0.5", "10.9.9.9"]});
     let start = group(json!([{"name": "k8s-azure-lb_deny-all_IPv4", "properties": deny}]));
@@ -121,7 +121,7 @@ fn machines_are_denied_at_the_ports_of_the_service_alone() {
     assert_eq!(denied[2], "4095 deny-all_IPv4 * > 10.9.9.9,20.0.0.9 : *");
     let protocols: Vec<_> = rules(&made).iter().map(|rule| rule["properties"]["protocol"].clone()).collect();
     assert_eq!(protocols[protocols.len() - 3..], ["Udp", "Tcp", "*"]);
-    // A rule that denies comes before the default one for health probes.
+    // A denying rule precedes the default rule for health probes.
     let probed: Vec<String> = lines(&made).into_iter().filter(|line| line.contains(" AzureLoadBalancer > ")).collect();
     assert!(probed.len() == 1 && probed[0].ends_with(" > 10.0.0.4,10.0.0.5 : 30080"), "{probed:?}");
     assert_eq!(plan_security_rules(&made, std::slice::from_ref(&web), &[], &nodes, &settings()).document, None);
@@ -129,7 +129,7 @@ fn machines_are_denied_at_the_ports_of_the_service_alone() {
     assert_eq!(lines(&left.document.unwrap()), ["4095 deny-all_IPv4 * > 10.9.9.9 : *"]);
 }
 
-/// TCP and UDP NodePorts are given out apart: of two Services with the same number only one denies.
+/// TCP and UDP NodePorts are allocated separately: of two Services with the same number only one denies.
 #[test]
 fn machines_are_denied_one_protocol_alone() {
     let access = AccessControl { deny_all: true, ranges: vec!["10.1.0.0/16".parse().unwrap()], ..AccessControl::default() };
@@ -150,7 +150,7 @@ fn machines_are_denied_one_protocol_alone() {
     assert_eq!(rules(&left).iter().filter(|rule| rule["properties"]["access"] == "Deny").count(), 1);
 }
 
-/// The rules of a refused Service stay as they are, but not those that cut machines off.
+/// The rules of a refused Service remain, except for those that cut hosts off.
 #[test]
 fn machines_are_freed_whoever_is_refused() {
     let deny = json!({"access": "Deny", "direction": "Inbound", "protocol": "*", "sourceAddressPrefix": "*", "sourcePortRange": "*",

@@ -1,4 +1,4 @@
-//! A cluster whose manager gives out pod CIDRs, and replicas that can be killed.
+//! A cluster whose manager allocates pod CIDRs, and replicas that can be killed.
 
 use std::{
     collections::BTreeMap,
@@ -23,20 +23,20 @@ use k8s_openapi::api::core::v1::{Event, Node};
 
 use super::mortal::{Life, MortalClients};
 
-/// A manager that runs.
+/// Running manager.
 pub(crate) struct Replica {
     pub(crate) life: Life,
     stop: Shutdown,
 }
 
 impl Replica {
-    /// None of its requests reach the server from here on; those that are there go on.
+    /// Stops the manager and drops its further requests. Requests that have reached the server are still executed.
     pub(crate) fn kill(&self) {
         self.life.end();
         self.stop.begin();
     }
 
-    /// As on SIGTERM.
+    /// Stops the manager as SIGTERM does.
     pub(crate) fn stop(&self) {
         self.stop.begin();
     }
@@ -69,7 +69,7 @@ impl Cluster {
         Self { server, cloud, replicas: AtomicUsize::new(0), stop: Shutdown::new() }
     }
 
-    /// A manager that allocates and is alone.
+    /// Starts a manager that allocates, without leader election.
     pub(crate) fn start(&self, flags: &[&str]) -> Replica {
         self.run(&[&["--allocate-node-cidrs=true", "--leader-elect=false"], flags].concat(), Life::default())
     }
@@ -78,13 +78,13 @@ impl Cluster {
         self.run(&[&["--leader-elect=false"], flags].concat(), Life::default());
     }
 
-    /// A manager that allocates while it leads.
-    pub(crate) fn campaign(&self, flags: &[&str]) -> Replica {
-        self.campaign_for(flags, Life::default())
+    /// Starts a manager that allocates while it leads.
+    pub(crate) fn start_candidate(&self, flags: &[&str]) -> Replica {
+        self.start_candidate_for(flags, Life::default())
     }
 
-    /// The same, as long as it lives.
-    pub(crate) fn campaign_for(&self, flags: &[&str], life: Life) -> Replica {
+    /// Starts a manager that allocates while it leads, until `life` ends.
+    pub(crate) fn start_candidate_for(&self, flags: &[&str], life: Life) -> Replica {
         self.run(&[&["--allocate-node-cidrs=true"], flags].concat(), life)
     }
 
@@ -131,34 +131,34 @@ impl Cluster {
         self.cidrs_of(name).into_iter().next()
     }
 
-    /// All CIDRs, in order.
-    pub(crate) fn taken(&self) -> Vec<String> {
+    /// Returns the CIDRs of all Nodes, sorted.
+    pub(crate) fn allocated(&self) -> Vec<String> {
         let mut all = self.cidrs().concat();
         all.sort_unstable();
         all
     }
 
-    pub(crate) fn is_initialised(&self, name: &str) -> bool {
+    pub(crate) fn is_initialized(&self, name: &str) -> bool {
         self.server.get::<Node>("", name).is_some_and(|node| !taints::is_uninitialized(&node))
     }
 
-    pub(crate) fn all_initialised(&self) -> bool {
+    pub(crate) fn all_initialized(&self) -> bool {
         self.server.list::<Node>().iter().all(|node| !taints::is_uninitialized(node))
     }
 
-    /// Reasons of the events about a Node.
+    /// Returns the reasons of the events about a Node.
     pub(crate) fn events(&self, name: &str) -> Vec<String> {
         let events: Vec<Event> = self.server.list();
         let about = events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
         about.filter_map(|event| event.reason).collect()
     }
 
-    /// No two Nodes share an address.
+    /// Checks that no two Nodes share an address.
     pub(crate) fn assert_disjoint(&self) {
-        let all: Vec<IpNet> = self.taken().iter().map(|cidr| cidr.parse().unwrap()).collect();
-        for (index, one) in all.iter().enumerate() {
+        let all: Vec<IpNet> = self.allocated().iter().map(|cidr| cidr.parse().unwrap()).collect();
+        for (index, block) in all.iter().enumerate() {
             for other in &all[index + 1..] {
-                assert!(!one.contains(other) && !other.contains(one), "{one} and {other}: {:?}", self.nodes());
+                assert!(!block.contains(other) && !other.contains(block), "{block} and {other}: {:?}", self.nodes());
             }
         }
     }
@@ -169,15 +169,15 @@ impl Cluster {
     }
 
     /// Waits for at most half an hour of the paused clock.
-    pub(crate) async fn until(&self, condition: impl Fn(&Self) -> bool, what: &str) {
+    pub(crate) async fn until(&self, condition: impl Fn(&Self) -> bool, outcome: &str) {
         let deadline = Duration::from_secs(1_800);
-        let reached = async {
+        let condition_met = async {
             while !condition(self) {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        let waited = tokio::time::timeout(deadline, reached).await;
-        assert!(waited.is_ok(), "never {what}: {:?}", self.nodes());
+        let waited = tokio::time::timeout(deadline, condition_met).await;
+        assert!(waited.is_ok(), "never {outcome}: {:?}", self.nodes());
         ready(()).await;
     }
 }

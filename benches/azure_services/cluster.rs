@@ -1,4 +1,4 @@
-//! The cluster of the scenarios and the built binary in it: how both start, and what the binary has used.
+//! The cluster of the scenarios and the built binary in it: how both start, and the resources that the binary has used.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
@@ -24,24 +24,24 @@ use super::{
     program::{Program, free_port, log_tail},
 };
 
-/// Nothing that is going on pauses for so long.
+/// Time without requests after which a scenario has ended.
 const QUIET: Duration = Duration::from_secs(4);
 
-/// A cluster in Azure, served to other processes.
-pub(super) struct Place {
+/// Cluster in the simulated Azure, served to other processes.
+pub(super) struct Cluster {
     pub(super) server: ApiServer,
-    pub(super) world: World,
+    pub(super) simulation: World,
     folder: tempfile::TempDir,
     stop: Shutdown,
 }
 
-impl Drop for Place {
+impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop.begin();
     }
 }
 
-impl Place {
+impl Cluster {
     pub(super) async fn new(latencies: Latencies) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (server, stop) = (ApiServer::new(Clock::System), Shutdown::new());
@@ -56,13 +56,13 @@ impl Place {
         let options = AzureOptions { latencies, ..AzureOptions::default() };
         let start = Start { azure: options, serving: Some(serving), ..Start::default() };
         let topology = Topology::new().pools(PoolKind::Uniform, 1, 10);
-        let world = start_world(topology, start).await.expect("the simulated cloud");
-        let mut config = world.config();
-        // More than fit at a network interface.
+        let simulation = start_world(topology, start).await.expect("the simulated cloud");
+        let mut config = simulation.config();
+        // Limit above the number of rules that scenarios create.
         config["maximumNetworkInterfaceRuleCount"] = 1_500.into();
         fs::write(folder.path().join("azure.json"), config.to_string()).expect("azure.json");
-        world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
-        Self { server, world, folder, stop }
+        simulation.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
+        Self { server, simulation, folder, stop }
     }
 
     /// Sets a field of `azure.json`.
@@ -86,7 +86,7 @@ impl Place {
         Manager { program, own: std::cell::Cell::new(0.0), client, livez: format!("https://127.0.0.1:{port}/livez") }
     }
 
-    /// The end of the log.
+    /// Returns the last lines of the log.
     pub(super) fn log(&self) -> String {
         log_tail(self.folder.path())
     }
@@ -100,7 +100,7 @@ impl Place {
         self.server.list::<Service>().iter().all(has_address)
     }
 
-    /// Waits until each Service is served or refused. To list what the server has takes long where Services are large.
+    /// Waits until each Service is served or refused. Checks seldom, because it takes long to list large Services.
     pub(super) async fn until_decided(&self, manager: &Manager) {
         let is_decided = |service: &Service| has_address(service) || is_refused(service);
         self.until(manager, Duration::from_secs(2), || self.server.list::<Service>().iter().all(is_decided)).await;
@@ -124,12 +124,12 @@ impl Place {
                 checked = Instant::now();
             }
             assert!(Instant::now() < deadline, "not ready:\n{}", self.log());
-            manager.look();
+            manager.sample_memory();
             ticks.tick().await;
         }
     }
 
-    /// Waits until ARM is left alone; answers what was asked of it. `cpu`: what the program had used before.
+    /// Waits until no requests to ARM arrive, and returns the measurements. `cpu` is the processor time that the program had used before, in seconds.
     pub(super) async fn settled(
         &self,
         name: &str,
@@ -139,12 +139,12 @@ impl Place {
         go: &'static str,
         bounds: Bounds,
     ) -> Row {
-        let azure = self.world.azure();
+        let azure = self.simulation.azure();
         let mut last = Instant::now();
         let (mut before, mut ticks) = (azure.count(is_arm), tokio::time::interval(TICK));
         while last.elapsed() < QUIET {
             ticks.tick().await;
-            manager.look();
+            manager.sample_memory();
             let now = azure.count(is_arm);
             if now != before {
                 (before, last) = (now, Instant::now());
@@ -162,31 +162,31 @@ impl Place {
             cpu: manager.program.cpu() - cpu,
             memory: manager.program.mib("VmHWM:"),
             own: manager.own.get(),
-            asked: asked(&azure.requests()),
+            requests_by_kind: requests_by_kind(&azure.requests()),
             go,
             bounds,
         }
     }
 }
 
-/// How often was asked for what.
-fn asked(requests: &[RequestRecord]) -> String {
+/// Returns the counts of reads and polls by kind of resource.
+fn requests_by_kind(requests: &[RequestRecord]) -> String {
     let mut counts = BTreeMap::<String, usize>::new();
     for request in requests.iter().filter(|request| matches!(request.class, Class::Read | Class::Poll)) {
-        let what = match request.class {
+        let kind = match request.class {
             Class::Poll => "poll".to_owned(),
             _ => format!("{}{}", if request.list { "list " } else { "" }, request.resource_type.replace("microsoft.", "")),
         };
-        *counts.entry(what).or_default() += 1;
+        *counts.entry(kind).or_default() += 1;
     }
-    counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+    counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
 fn is_arm(request: &RequestRecord) -> bool {
     request.class != Class::Other
 }
 
-/// Returns the addresses in its status.
+/// Returns the addresses in the status of a Service.
 pub(super) fn addresses(service: &Service) -> Vec<String> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
@@ -202,22 +202,22 @@ fn is_refused(service: &Service) -> bool {
     conditions::current(service).is_some_and(|condition| condition.reason == "Invalid")
 }
 
-/// The program and what was seen of it.
+/// Running program and its measured memory.
 pub(super) struct Manager {
     pub(super) program: Program,
-    /// The most memory of its own that was seen, in MiB.
+    /// Highest sample of the program's own memory, in MiB.
     own: std::cell::Cell<f64>,
     client: reqwest::Client,
     livez: String,
 }
 
 impl Manager {
-    /// Looks at how much memory is the program's own at present.
-    pub(super) fn look(&self) {
+    /// Samples the program's own memory.
+    pub(super) fn sample_memory(&self) {
         self.own.set(self.own.get().max(self.program.mib("RssAnon:")));
     }
 
-    /// How long `/livez` takes.
+    /// Sends a probe to `/livez`, and returns how long the response takes.
     pub(super) async fn livez(&self) -> Duration {
         let started = Instant::now();
         let response = self.client.get(&self.livez).send().await.expect("a response of /livez");

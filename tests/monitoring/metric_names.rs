@@ -1,4 +1,4 @@
-//! Which metrics there are, and their labels.
+//! Names of metrics, and their labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use cloud_controller_manager::{
 /// Labels that Prometheus adds.
 pub(crate) const OF_PROMETHEUS: [&str; 4] = ["cluster", "instance", "job", "namespace"];
 
-/// Names of series with their labels, those of histograms with their endings.
+/// Returns names of series with their labels. Names of histograms have their suffixes.
 pub(crate) fn metrics() -> BTreeMap<String, BTreeSet<String>> {
-    let mut known = BTreeMap::new();
+    let mut labels_by_name = BTreeMap::new();
     let mut add = |name: String, labels: &[&str]| {
         let labels = labels.iter().chain(&OF_PROMETHEUS).map(|label| (*label).to_owned()).collect();
-        known.insert(name, labels);
+        labels_by_name.insert(name, labels);
     };
     for metric in CoreMetrics::TABLE.iter().copied().chain(registry().metrics()) {
         if matches!(metric.kind, MetricKind::Histogram(_)) {
@@ -27,6 +27,9 @@ pub(crate) fn metrics() -> BTreeMap<String, BTreeSet<String>> {
     }
     let process = Metrics::new().unwrap().with_process().unwrap();
     let families = process.registry().gather();
-    families.iter().filter(|one| one.name().starts_with("process_")).for_each(|one| add(one.name().to_owned(), &[]));
-    known
+    families
+        .iter()
+        .filter(|family| family.name().starts_with("process_"))
+        .for_each(|family| add(family.name().to_owned(), &[]));
+    labels_by_name
 }

@@ -1,4 +1,4 @@
-//! A metadata service that answers well-formed documents that are wrong. What can be recognized as wrong changes no Node.
+//! A metadata service that returns well-formed but false documents. Documents that are recognizably false change no Node.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What a lie makes of the document of the machine.
-type Lie = fn(&mut Value);
+/// Change that falsifies the document of the machine.
+type DocumentChange = fn(&mut Value);
 
-/// The metadata service of a machine, with a lie in place of its document.
-struct Liar {
-    truth: Arc<dyn ArmTransport>,
-    lie: Mutex<Option<Lie>>,
+/// Metadata service of a machine, with an optional change to its document.
+struct FalseMetadata {
+    actual: Arc<dyn ArmTransport>,
+    change: Mutex<Option<DocumentChange>>,
 }
 
 #[async_trait]
-impl ArmTransport for Liar {
+impl ArmTransport for FalseMetadata {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         let is_instance = request.uri().path() == "/metadata/instance";
-        let response = self.truth.send(request).await?;
-        let lie = *self.lie.lock();
-        match lie.filter(|_| is_instance && response.status().is_success()) {
-            Some(lie) => Ok(response.map(|body| {
+        let response = self.actual.send(request).await?;
+        let change = *self.change.lock();
+        match change.filter(|_| is_instance && response.status().is_success()) {
+            Some(change) => Ok(response.map(|body| {
                 let mut document = serde_json::from_slice(&body).unwrap();
-                lie(&mut document);
+                change(&mut document);
                 Bytes::from(document.to_string())
             })),
             None => Ok(response),
@@ -35,7 +35,7 @@ impl ArmTransport for Liar {
     }
 }
 
-const LIES: [(&str, Lie); 11] = [
+const DOCUMENT_CHANGES: [(&str, DocumentChange); 11] = [
     ("another machine", |document| {
         document["compute"]["osProfile"]["computerName"] = json!("pool1000009");
         document["compute"]["name"] = json!("pool1_9");
@@ -56,19 +56,19 @@ fn address(document: &mut Value, address: &str) {
     document["network"]["interface"][0]["ipv4"]["ipAddress"][0]["privateIpAddress"] = json!(address);
 }
 
-fn manage(cluster: &Cluster, lie: Option<Lie>) -> Arc<Liar> {
-    let truth = cluster.world.machine_metadata(NODE, Vec::new()).unwrap().transport();
-    let liar = Arc::new(Liar { truth, lie: Mutex::new(lie) });
-    let service = MetadataService::new(IMDS, Arc::<Liar>::clone(&liar));
+fn manage(cluster: &Cluster, change: Option<DocumentChange>) -> Arc<FalseMetadata> {
+    let actual = cluster.simulation.machine_metadata(NODE, Vec::new()).unwrap().transport();
+    let metadata = Arc::new(FalseMetadata { actual, change: Mutex::new(change) });
+    let service = MetadataService::new(IMDS, Arc::<FalseMetadata>::clone(&metadata));
     cluster.manage_with(NODE, SETTINGS, Arc::new(LocalMachineCloud::new(service, SETTINGS.max_age())));
-    liar
+    metadata
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lying_metadata_service_initializes_no_node() {
-    for (name, lie) in LIES {
-        let cluster = one();
-        let liar = manage(&cluster, Some(lie));
+async fn false_metadata_initializes_no_node() {
+    for (name, change) in DOCUMENT_CHANGES {
+        let cluster = single_node_cluster();
+        let metadata = manage(&cluster, Some(change));
         let is_reported = |server: &ApiServer| {
             let events = events_about(&server.list::<Event>(), NODE);
             events
@@ -80,24 +80,24 @@ async fn a_lying_metadata_service_initializes_no_node() {
         assert!(taints::is_uninitialized(&cluster.node(NODE)), "{name}");
         assert!(cluster.node_writes().is_empty(), "{name}: {:?}", cluster.node_writes());
 
-        *liar.lie.lock() = None;
+        *metadata.change.lock() = None;
         cluster.until_initialized().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metadata_service_that_begins_to_lie_changes_no_node() {
-    for (name, lie) in LIES {
-        let cluster = one();
-        let liar = manage(&cluster, None);
+async fn metadata_that_becomes_false_changes_no_node() {
+    for (name, change) in DOCUMENT_CHANGES {
+        let cluster = single_node_cluster();
+        let metadata = manage(&cluster, None);
         cluster.until_initialized().await;
         tokio::time::sleep(PERIOD * 2).await;
         let before = cluster.node(NODE);
-        *liar.lie.lock() = Some(lie);
+        *metadata.change.lock() = Some(change);
         tokio::time::sleep(PERIOD * 4).await;
         assert_eq!(cluster.node(NODE), before, "{name}");
 
-        *liar.lie.lock() = None;
+        *metadata.change.lock() = None;
         let took = cluster.move_address(NODE, "10.224.9.9").await;
         assert!(took <= PERIOD * 2, "{name}: {took:?}");
     }
